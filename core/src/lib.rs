@@ -1,0 +1,3 @@
+//! The fencing machines of keyfence.
+#![no_std]
+#![forbid(unsafe_code)]
