@@ -1,0 +1,1 @@
+//! keyfence on a PC: the SQLite ledger.

@@ -1,0 +1,3 @@
+//! The `keyfence` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! How keyfence is proved.
