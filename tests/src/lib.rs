@@ -2,3 +2,4 @@
 
 pub mod clauses;
 pub mod kit;
+pub mod model;
