@@ -34,10 +34,13 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use keyfence::core::{Name, ProcessId, TimeMs};
-use keyfence::{Call, Clock, FixedClock, Ledger, Options, RequestId, SystemClock};
+use keyfence::{Call, Clock, FixedClock, Ledger, Options, Page, RequestId, SystemClock};
 
 use exit::{Answered, Failure, Status};
 use output::{Answer, Output};
+
+/// How lists are read: a page at a time, so that one of any length needs little memory.
+pub(crate) const FIRST_PAGE: Page = Page { after: 0, limit: 500 };
 
 /// The ledger of a call that names none.
 const LEDGER_DEFAULT: &str = "keyfence.db";
