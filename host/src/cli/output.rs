@@ -37,7 +37,8 @@ impl Output {
     pub(crate) fn answer(&self, answer: &Answer) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", Value::Object(answer.fields.clone()))?;
+            serde_json::to_writer(&mut out, &answer.fields)?;
+            writeln!(out)?;
         } else {
             let paint = Paint::of(io::stdout().is_terminal());
             out.write_all(self.lines(answer, paint).as_bytes())?;
