@@ -731,3 +731,25 @@ fn a_call_under_a_request_id_is_answered_the_same_again() {
         "its grant is no longer current"
     );
 }
+
+#[test]
+fn what_is_drawn_for_a_request_is_the_same_again() {
+    let shop = Shop::new();
+    let send = "--request r1 mailbox send --to crew vanilla";
+    let (first, again) = (shop.ask(send).done(), shop.ask(send));
+    assert_eq!(again.json["message"], first["message"]);
+    assert_eq!(shop.ask("mailbox inbox crew").json.as_array().unwrap().len(), 1);
+    assert_ne!(
+        shop.ask("--request r2 mailbox send --to crew vanilla").done()["message"],
+        first["message"]
+    );
+
+    shop.ask("assignment create close --actor crew").done();
+    shop.ask(&format!("actor acquire crew --process {A}")).granted();
+    let acquire = format!("--request r3 attempt acquire close --actor crew --process {A} --lease-token 1");
+    let (first, again) = (shop.ask(&acquire).granted(), shop.ask(&acquire).granted());
+    assert_eq!(
+        (&again["attempt"], &again["token"], &again["replayed"]),
+        (&first["attempt"], &first["token"], &true.into())
+    );
+}
