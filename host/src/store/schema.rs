@@ -131,7 +131,7 @@ CREATE TABLE keyfence_message (
 ) STRICT;
 -- Every predicate of a claim, and nothing that is finished.
 CREATE INDEX keyfence_message_open
-    ON keyfence_message (recipient, priority DESC, state, expires_at_ms, not_before_ms) WHERE state <= 1;
+    ON keyfence_message (recipient, priority DESC, state, expires_at_ms, not_before_ms) WHERE ended_at_ms IS NULL;
 
 -- What was sent. Its digest is the message's `content`.
 CREATE TABLE keyfence_body (

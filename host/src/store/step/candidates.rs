@@ -31,36 +31,36 @@ const DELIVERABLE: &str = concat!(
     "SELECT * FROM (SELECT ",
     message_columns!(),
     " FROM keyfence_message INDEXED BY keyfence_message_open \
-     WHERE recipient = ?1 AND priority = ?2 AND state <= 1 AND state = 0 AND expires_at_ms IS NULL \
+     WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 0 AND expires_at_ms IS NULL \
      AND not_before_ms IS NULL ORDER BY number LIMIT ?4) \
      UNION ALL SELECT * FROM (SELECT ",
     message_columns!(),
     " FROM keyfence_message INDEXED BY keyfence_message_open \
-     WHERE recipient = ?1 AND priority = ?2 AND state <= 1 AND state = 0 AND expires_at_ms IS NULL \
+     WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 0 AND expires_at_ms IS NULL \
      AND not_before_ms <= ?3 ORDER BY not_before_ms LIMIT ?5) \
      UNION ALL SELECT * FROM (SELECT ",
     message_columns!(),
     " FROM keyfence_message INDEXED BY keyfence_message_open \
-     WHERE recipient = ?1 AND priority = ?2 AND state <= 1 AND state = 1 AND expires_at_ms <= ?3 \
+     WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 1 AND expires_at_ms <= ?3 \
      AND (not_before_ms IS NULL OR not_before_ms <= ?3) ORDER BY expires_at_ms LIMIT ?5)"
 );
 
 /// The greatest priority below ?2 in which a recipient has anything.
 const NEXT_PRIORITY: &str = "SELECT priority FROM keyfence_message INDEXED BY keyfence_message_open \
-    WHERE recipient = ?1 AND state <= 1 AND priority < ?2 ORDER BY priority DESC LIMIT 1";
+    WHERE recipient = ?1 AND ended_at_ms IS NULL AND priority < ?2 ORDER BY priority DESC LIMIT 1";
 
 /// The lapsed claims of one recipient in one priority.
 const LAPSED: &str = concat!(
     "SELECT ",
     message_columns!(),
     " FROM keyfence_message INDEXED BY keyfence_message_open \
-     WHERE recipient = ?1 AND priority = ?2 AND state <= 1 AND state = 1 AND expires_at_ms <= ?3 \
+     WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 1 AND expires_at_ms <= ?3 \
      ORDER BY expires_at_ms LIMIT ?4"
 );
 
 /// The first recipient after ?1 that has anything.
 const NEXT_RECIPIENT: &str = "SELECT recipient FROM keyfence_message INDEXED BY keyfence_message_open \
-    WHERE recipient > ?1 AND state <= 1 ORDER BY recipient LIMIT 1";
+    WHERE recipient > ?1 AND ended_at_ms IS NULL ORDER BY recipient LIMIT 1";
 
 /// Above every priority.
 const ABOVE_ALL: i64 = i64::MAX;
