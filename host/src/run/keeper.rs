@@ -126,14 +126,15 @@ impl Leases {
         self.stop.wake();
     }
 
-    /// Renews both leases until it is stopped or refused.
+    /// Renews both leases until it is stopped, refused, or too late.
     pub(super) fn keep(&self, ledger: &Ledger, actor: &ActorGrant, attempt: &AttemptGrant) -> io::Result<()> {
         let alarm = Alarm::new()?;
         let mut actor_due = self.actor.sent() + self.actor.length() / 3;
         let mut attempt_due = self.attempt.sent() + self.attempt.length() / 3;
         loop {
             alarm.wait(&[self.stop.as_fd()], actor_due.min(attempt_due))?;
-            if self.stopped.load(Ordering::SeqCst) {
+            // After a wake-up past the deadline nothing is renewed any more, even if the ledger would.
+            if self.stopped.load(Ordering::SeqCst) || boot_clock::now() >= self.expiry() {
                 return Ok(());
             }
             // The actor's first: the attempt is live only under it.
