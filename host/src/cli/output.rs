@@ -411,6 +411,10 @@ impl Paint {
         self.paint("32", text)
     }
 
+    pub(crate) fn warn(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
     pub(crate) fn bad(self, text: &str) -> String {
         self.paint("31", text)
     }
