@@ -428,9 +428,10 @@ fn a_run_that_was_superseded_while_it_was_stopped_is_refused() {
 #[test]
 fn a_revoked_run_is_stopped_at_its_next_renewal() {
     let shop = Shop::open();
+    let since = Instant::now();
     let run = start(
         &shop,
-        "--ttl 900ms --assignment close",
+        "--ttl 6s --assignment close",
         "trap '' TERM; echo $$ > started; while :; do sleep 0.02; done",
     );
     let pid = wait_for(&shop.path("started"));
@@ -438,6 +439,11 @@ fn a_revoked_run_is_stopped_at_its_next_renewal() {
     let (status, report, _) = ended(&shop, run);
     assert_eq!((status, report["refusal"].as_str()), (3, Some("actor_lease_lost")));
     assert!(!runs(&pid));
+    let took = since.elapsed();
+    assert!(
+        took < Duration::from_secs(4),
+        "killed at the refusal, after {took:?}, not at the deadline"
+    );
 }
 
 #[test]
