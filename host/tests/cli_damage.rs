@@ -156,6 +156,11 @@ fn a_small_tmpfs_is_a_full_disk() {
     }
     let ask = |words: &str| shop.ask(&format!("--ledger {} {words}", mount.join("keyfence.db").display()));
     ask("mailbox send --to crew --id m1 x").done();
+    // Another reader keeps the shared-memory index in place: what does not fit any more is the log.
+    let reader = rusqlite::Connection::open(mount.join("keyfence.db")).unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema;")
+        .unwrap();
     let filler = vec![0_u8; 4 << 20];
     let _ = std::fs::write(mount.join("filler"), &filler);
     let mut refused = None;
@@ -167,9 +172,18 @@ fn a_small_tmpfs_is_a_full_disk() {
         }
     }
     let kept = ask("mailbox show m1").json["state"].clone();
+    drop(reader);
     let unmounted = Command::new("umount").arg(&mount).status().unwrap();
     assert!(unmounted.success());
-    refused.expect("the disk never filled up").error("disk_full");
+    // An error, or unknown where the commit itself failed: never done, and the cause is named.
+    let reply = refused.expect("the disk never filled up");
+    assert_eq!(
+        (reply.status, reply.json["error"].as_str()),
+        (1, Some("disk_full")),
+        "{}",
+        reply.json
+    );
+    assert!(["error", "unknown"].contains(&reply.json["outcome"].as_str().unwrap()));
     assert_eq!(kept, "NEW");
 }
 

@@ -522,8 +522,13 @@ pub(crate) fn usage(reason: &str) -> Answer {
 
 /// The object of an outcome that nobody knows.
 pub(crate) fn unknown(error: &keyfence::Error) -> Answer {
+    let cause = if let keyfence::Error::Unknown(cause) = error {
+        cause.name()
+    } else {
+        error.name()
+    };
     Answer::new("unknown")
-        .with("error", error.name())
+        .with("error", cause)
         .with("reason", error.to_string())
         .with("next", error.next())
 }
