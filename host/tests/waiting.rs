@@ -17,13 +17,11 @@ fn busy(ledger: &Ledger, timeout: Duration) -> Option<LockHolder> {
     let waited = asked.elapsed();
     assert!(waited >= timeout, "{waited:?}");
     assert!(waited < timeout + Duration::from_millis(500), "{waited:?}");
-    match error {
-        Error::Busy { holder, waited } => {
-            assert!(waited >= timeout);
-            holder
-        }
-        other => panic!("{other}"),
-    }
+    let Error::Busy { holder, waited } = error else {
+        panic!("{error}");
+    };
+    assert!(waited >= timeout);
+    holder
 }
 
 fn side_file(bench: &Bench) -> File {
