@@ -10,6 +10,7 @@ mod ledger;
 mod maintain;
 mod message;
 pub mod run;
+mod store;
 mod view;
 
 pub use call::{Call, RequestId};
