@@ -1,3 +1,5 @@
 //! How keyfence is proved.
 
+pub mod clauses;
 pub mod kit;
+pub mod model;
