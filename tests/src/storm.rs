@@ -1,0 +1,2 @@
+//! The process storm.
+pub mod history;
