@@ -1,3 +1,4 @@
 //! How keyfence is proved.
 
+pub mod faults;
 pub mod storm;
