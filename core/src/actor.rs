@@ -133,20 +133,14 @@ pub(crate) fn check_current<S: Table<ActorLease>>(
     let current =
         carrying(step, actor, token)?.is_some_and(|held| Some(held.process) == process && held.expiry.is_live(now));
     if current {
-        Ok(Ok(()))
-    } else {
-        Ok(Err(lost(step, actor, token, now)?))
+        return Ok(Ok(()));
     }
+    let refusal = lost(step, actor)?;
+    Ok(Err(counter::refuse(step, refusal, actor, token, now)?))
 }
 
-/// The recorded refusal of a call under an actor lease that is gone.
-pub(crate) fn lost<S: Table<ActorLease>>(
-    step: &mut S,
-    actor: &Name,
-    presented: Token,
-    now: TimeMs,
-) -> Result<Refusal, Failure<S::Error>> {
+/// The refusal of a call under an actor lease that is gone, with who holds it now.
+pub(crate) fn lost<S: Table<ActorLease>>(step: &mut S, actor: &Name) -> Result<Refusal, Failure<S::Error>> {
     let lease: Option<ActorLease> = step.get(actor)?;
-    let refusal = lease::refusal_by(Reason::ActorLeaseLost, lease.as_ref());
-    counter::refuse(step, refusal, actor, presented, now)
+    Ok(lease::refusal_by(Reason::ActorLeaseLost, lease.as_ref()))
 }

@@ -99,7 +99,10 @@ pub fn create<S: Table<Assignment>>(
     if let Some(retried) = &ask.retry_of {
         match step.get(retried)? {
             None => return Ok(Err(Refusal::new(Reason::AssignmentMissing))),
-            Some(retried) if retried.actor != ask.actor => return Ok(Err(Refusal::new(Reason::WrongActor))),
+            // A pruned one has only its name left.
+            Some(retried) if retried.state != AssignmentState::Pruned && retried.actor != ask.actor => {
+                return Ok(Err(Refusal::new(Reason::WrongActor)));
+            }
             Some(_) => {}
         }
     }
@@ -202,21 +205,28 @@ fn current<S: Table<Assignment>>(
     now: TimeMs,
 ) -> Result<Decision<(Assignment, Attempt)>, Failure<S::Error>> {
     let Some(assignment): Option<Assignment> = step.get(grant.assignment())? else {
-        return Ok(Err(Refusal::new(Reason::AssignmentMissing)));
+        let refusal = Refusal::new(Reason::AssignmentMissing);
+        return Ok(Err(refuse(step, grant, refusal, now)?));
     };
     match assignment.running().copied() {
         Some(attempt) if grant.names(&attempt) => Ok(Ok((assignment, attempt))),
-        Some(_) | None => {
-            let refusal = assignment.refusal(Reason::ExecutionAttemptLost);
-            Ok(Err(counter::refuse(
-                step,
-                refusal,
-                grant.assignment(),
-                grant.token(),
-                now,
-            )?))
-        }
+        Some(_) | None => Ok(Err(refuse(
+            step,
+            grant,
+            assignment.refusal(Reason::ExecutionAttemptLost),
+            now,
+        )?)),
     }
+}
+
+/// The refusal of a call that presented `grant`, recorded.
+fn refuse<S: Transaction>(
+    step: &mut S,
+    grant: &AttemptGrant,
+    refusal: Refusal,
+    now: TimeMs,
+) -> Result<Refusal, Failure<S::Error>> {
+    counter::refuse(step, refusal, grant.assignment(), grant.token(), now)
 }
 
 /// Moves the expiry of a live attempt under a live lease to `max(old, now + ttl)`; leaves no event.
@@ -232,17 +242,12 @@ pub fn renew<S: Table<Assignment> + Table<ActorLease>>(
     let (before, attempt) = granted!(current(step, grant, now)?);
     let lease = actor::carrying(step, &before.actor, attempt.lease_token)?;
     if !lease.is_some_and(|lease| lease.expiry.is_live(now)) {
-        return Ok(Err(actor::lost(step, &before.actor, attempt.lease_token, now)?));
+        let refusal = actor::lost(step, &before.actor)?;
+        return Ok(Err(refuse(step, grant, refusal, now)?));
     }
     if !attempt.expiry.is_live(now) {
         let refusal = before.refusal(Reason::ExecutionAttemptLost);
-        return Ok(Err(counter::refuse(
-            step,
-            refusal,
-            grant.assignment(),
-            grant.token(),
-            now,
-        )?));
+        return Ok(Err(refuse(step, grant, refusal, now)?));
     }
     let expires_at = attempt.expiry.renewed(now, ttl);
     let renewed = Attempt {
@@ -281,7 +286,8 @@ pub fn finish<S: Table<Assignment> + Table<ActorLease>>(
     }
     let (before, attempt) = granted!(current(step, grant, now)?);
     if actor::carrying(step, &before.actor, attempt.lease_token)?.is_none() {
-        return Ok(Err(actor::lost(step, &before.actor, attempt.lease_token, now)?));
+        let refusal = actor::lost(step, &before.actor)?;
+        return Ok(Err(refuse(step, grant, refusal, now)?));
     }
     step.put(Some(&before), &before.with(AssignmentState::Finished(finished)))?;
     step.append(&ended(&before, &attempt, outcome.event(), now))?;

@@ -35,7 +35,8 @@ pub(crate) fn never_issued<S: Transaction>(step: &mut S, presented: Token) -> Re
     Ok(step.last_minted()?.is_none_or(|last| presented > last))
 }
 
-/// Completes and records the refusal of a call that presented a stale or a foreign token.
+/// Completes and records the refusal of a call that presented a stale or a foreign token. A counter that cannot be read
+/// is damage and is reported.
 pub(crate) fn refuse<S: Transaction>(
     step: &mut S,
     mut refusal: Refusal,
@@ -44,12 +45,18 @@ pub(crate) fn refuse<S: Transaction>(
     now: TimeMs,
 ) -> Result<Refusal, Failure<S::Error>> {
     refusal.never_issued = never_issued(step, presented)?;
-    step.record_refusal(&RefusedCall {
+    record(step, &refusal, subject, presented, now);
+    Ok(refusal)
+}
+
+/// Records a refusal as it is. It stands whether or not its record could be written.
+pub(crate) fn record<S: Transaction>(step: &mut S, refusal: &Refusal, subject: &Name, presented: Token, now: TimeMs) {
+    let call = RefusedCall {
         at: now,
         reason: refusal.reason,
         subject: subject.clone(),
         presented,
         never_issued: refusal.never_issued,
-    })?;
-    Ok(refusal)
+    };
+    drop(step.record_refusal(&call));
 }

@@ -175,12 +175,9 @@ pub fn admit<S: Table<Gate>>(step: &mut S, ask: &Admit, now: TimeMs) -> Result<D
             Ok(Ok(Admitted::Raised))
         }
         Err(refusal) => {
-            let never_issued = refusal.never_issued;
-            let recorded = counter::refuse(step, refusal, &ask.gate, ask.token, now)?;
-            Ok(Err(Refusal {
-                never_issued,
-                ..recorded
-            }))
+            // Whether the token was ever issued was decided by the counter of the gate's own ledger.
+            counter::record(step, &refusal, &ask.gate, ask.token, now);
+            Ok(Err(refusal))
         }
     }
 }

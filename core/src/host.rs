@@ -4,6 +4,7 @@
 //! show the host token it was granted as well: a second bridge for the same boot has none and is refused. [`renew`] and
 //! [`release`] are those of an actor lease.
 
+use crate::counter;
 use crate::event::EventKind;
 use crate::lease::{self, Held, Kind, Lease, LeaseGrant};
 use crate::name::{Name, ProcessId};
@@ -72,9 +73,14 @@ pub fn register<S: Table<HostLease>>(
                 Proof::Bridge(token) => token == Some(held.token),
             }
     };
-    match lease::renew_if(step, &ask.host, ask.ttl, now, own)? {
-        Some(granted) => Ok(Ok(granted)),
-        None => lease::acquire(step, &ask.host, ask.process, ask.ttl, now),
+    if let Some(granted) = lease::renew_if(step, &ask.host, ask.ttl, now, own)? {
+        return Ok(Ok(granted));
+    }
+    match (lease::acquire(step, &ask.host, ask.process, ask.ttl, now)?, ask.proof) {
+        (Err(refusal), Proof::Bridge(Some(token))) if refusal.reason == Reason::HostLeaseHeld => {
+            Ok(Err(counter::refuse(step, refusal, &ask.host, token, now)?))
+        }
+        (decision, Proof::Bridge(_) | Proof::Process) => Ok(decision),
     }
 }
 

@@ -188,7 +188,7 @@ pub trait Transaction {
     /// Records a call that was refused, in a bounded table.
     ///
     /// # Errors
-    /// [`Failure`], when it cannot be written.
+    /// [`Failure`], when it cannot be written. The machines do not pass it on: the refusal stands without its record.
     fn record_refusal(&mut self, call: &RefusedCall) -> Result<(), Failure<Self::Error>>;
 
     /// Offers up to `limit` rows that answer `query`, a hint (S6). Rows that this step has put count as they are now.
@@ -243,9 +243,7 @@ pub trait Store {
     /// The store's own error.
     type Error;
     /// Its atomic step.
-    type Step<'a>: Step + Transaction<Error = Self::Error>
-    where
-        Self: 'a;
+    type Step<'a>: Step + Transaction<Error = Self::Error>;
 
     /// Runs `decide` as one atomic step and commits what it put. `now` is read from the store's clock after any wait
     /// for the store, so that validity is decided at the granting moment.
@@ -259,4 +257,52 @@ pub trait Store {
         &mut self,
         decide: impl FnMut(&mut Self::Step<'_>, TimeMs) -> Result<Decision<T>, Failure<Self::Error>>,
     ) -> Result<Decision<T>, Failure<Self::Error>>;
+}
+
+impl<S: Store> Store for &mut S {
+    type Error = S::Error;
+    type Step<'a> = S::Step<'a>;
+
+    fn step<T>(
+        &mut self,
+        decide: impl FnMut(&mut Self::Step<'_>, TimeMs) -> Result<Decision<T>, Failure<Self::Error>>,
+    ) -> Result<Decision<T>, Failure<Self::Error>> {
+        S::step(self, decide)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counter;
+    use crate::memory::{Memory, MemoryStep};
+
+    /// A ledger that many hold by shared reference, as threads share one.
+    struct Shared(core::cell::RefCell<Memory<1>>);
+
+    impl Store for &Shared {
+        type Error = core::convert::Infallible;
+        type Step<'a> = MemoryStep<1, 64>;
+
+        fn step<T>(
+            &mut self,
+            decide: impl FnMut(&mut Self::Step<'_>, TimeMs) -> Result<Decision<T>, Failure<Self::Error>>,
+        ) -> Result<Decision<T>, Failure<Self::Error>> {
+            self.0.borrow_mut().step(decide)
+        }
+    }
+
+    #[test]
+    fn a_shared_reference_to_a_ledger_can_be_a_store() {
+        let shared = Shared(core::cell::RefCell::new(Memory::new()));
+        let purpose = Name::new("till").unwrap();
+        for expected in [1, 2] {
+            let mut store = &shared;
+            let token = store
+                .step(|step, now| counter::mint_for(step, &purpose, now))
+                .unwrap()
+                .unwrap();
+            assert_eq!(token.get(), expected);
+        }
+    }
 }

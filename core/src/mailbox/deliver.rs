@@ -64,7 +64,8 @@ fn check_lease<S: Table<ActorLease>>(
     }
 }
 
-/// Claims a message (M2).
+/// Claims a message (M2). The same ask inside its live claim is granted the same again. A claim of the same process that
+/// descends from another actor lease than the ask names is not that grant: it is held until it lapses.
 ///
 /// # Errors
 /// [`Failure`]. Refuses with [`Reason::MessageMissing`], [`Reason::WrongRecipient`], [`Reason::ActorLeaseLost`],
@@ -85,10 +86,16 @@ pub fn claim<S: Table<Message> + Table<ActorLease>>(
     }
     if let MessageState::Claimed(claimed) = &message.state
         && claimed.process == ask.process
+        && (ask.lease_token.is_none() || ask.lease_token == claimed.lease_token)
         && let Expiry::At(expires_at) = claimed.expiry
         && expires_at > now
     {
-        granted!(settle::check_descent(step, &message, claimed, now)?);
+        if let Some(refusal) = settle::descent_lost(step, &message, claimed)? {
+            return Ok(Err(match ask.lease_token {
+                Some(token) => counter::refuse(step, refusal, &ask.owner, token, now)?,
+                None => refusal,
+            }));
+        }
         return Ok(Ok(Granted {
             grant: grant(&message, claimed),
             expires_at,
@@ -122,7 +129,7 @@ fn take<S: Table<Message>>(
         MessageState::Claimed(older) => match message.after_lapse(older) {
             Budget::Again(retries) => (retries, Some(older)),
             Budget::Exhausted => {
-                lapse(step, message, older, now)?;
+                lapse(step, message, older, EventKind::MessageLapsed, now)?;
                 return Ok(Err(Refusal::new(Reason::MessageFinished)));
             }
         },
@@ -249,18 +256,19 @@ pub fn extend<S: Table<Message> + Table<ActorLease>>(
     }))
 }
 
-/// Turns a lapsed claim into NEW, or into DEAD when its budget is used up. Its token is dead.
-fn lapse<S: Table<Message>>(
+/// Turns a lapsed claim into NEW, recorded as `again`, or into DEAD when its budget is used up. Its token is dead.
+pub(super) fn lapse<S: Table<Message>>(
     step: &mut S,
     message: &Message,
     lapsed: &Claimed,
+    again: EventKind,
     now: TimeMs,
 ) -> Result<(), Failure<S::Error>> {
     let (kind, after) = match message.after_lapse(lapsed) {
         Budget::Again(retries) => {
             let open = MessageState::New(Open { last: None });
             (
-                EventKind::MessageLapsed,
+                again,
                 Message {
                     retries,
                     ..message.with(open)
@@ -309,7 +317,7 @@ pub fn sweep<S: Table<Message>>(
                 && let MessageState::Claimed(claimed) = &message.state
                 && !claimed.expiry.is_live(now)
             {
-                lapse(step, &message, claimed, now)?;
+                lapse(step, &message, claimed, EventKind::MessageLapsed, now)?;
                 swept += 1;
                 moved = true;
             }

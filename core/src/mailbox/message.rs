@@ -136,7 +136,7 @@ pub struct Last {
 pub struct Dead {
     /// Why.
     pub cause: Cause,
-    /// The act that ended it, where a holder did.
+    /// The last act of a holder: the one that ended it, or the one that had made it NEW before an operator ended it.
     pub last: Option<Last>,
     /// The message that was made from it.
     pub redriven_as: Option<Name>,

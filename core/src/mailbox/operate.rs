@@ -1,5 +1,6 @@
 //! Sending, and the operator's acts: dead-letter a NEW message, redrive a DEAD one, revoke a claim.
 
+use super::deliver;
 use super::message::{Cause, Dead, Message, MessageState, Open, Priority};
 use crate::attempt::Done;
 use crate::event::{Event, EventKind};
@@ -88,10 +89,10 @@ pub fn dead_letter_new<S: Table<Message>>(
         return Ok(Err(Refusal::new(Reason::MessageMissing)));
     };
     match &before.state {
-        MessageState::New(_) => {
+        MessageState::New(open) => {
             let dead = Dead {
                 cause: Cause::Operator,
-                last: None,
+                last: open.last.clone(),
                 redriven_as: None,
             };
             step.put(Some(&before), &before.with(MessageState::Dead(dead)))?;
@@ -161,7 +162,8 @@ pub fn redrive<S: Table<Message>>(
     Ok(Ok((ask.id.clone(), Done::Now)))
 }
 
-/// Clears a claim by an operator's act: NEW, at no cost to the budget; the claim's token is dead.
+/// Clears a claim by an operator's act: NEW; the claim's token is dead. A live claim costs the budget nothing; one that had
+/// lapsed already costs what a lapse costs, and without budget the message is DEAD.
 ///
 /// # Errors
 /// [`Failure`]. Refuses with [`Reason::MessageMissing`].
@@ -176,11 +178,15 @@ pub fn revoke<S: Table<Message>>(
     let MessageState::Claimed(claimed) = &before.state else {
         return Ok(Ok(Revoked::Nothing));
     };
-    step.put(Some(&before), &before.with(MessageState::New(Open { last: None })))?;
-    step.append(&Event {
-        retries: Some(before.retries),
-        replaced: Some(before.replaced(claimed)),
-        ..Event::new(now, EventKind::MessageRevoked, message)
-    })?;
+    if claimed.expiry.is_live(now) {
+        step.put(Some(&before), &before.with(MessageState::New(Open { last: None })))?;
+        step.append(&Event {
+            retries: Some(before.retries),
+            replaced: Some(before.replaced(claimed)),
+            ..Event::new(now, EventKind::MessageRevoked, message)
+        })?;
+    } else {
+        deliver::lapse(step, &before, claimed, EventKind::MessageRevoked, now)?;
+    }
     Ok(Ok(Revoked::Claim(before.holder(claimed.process), claimed.token)))
 }

@@ -22,19 +22,18 @@ pub struct Settled {
     pub dead: bool,
 }
 
-/// Checks that the actor's row still carries the lease token that a claim descends from, where it names one.
-pub(super) fn check_descent<S: Table<ActorLease>>(
+/// The refusal of any call on a claim that descends from an actor lease which the actor's row no longer carries.
+pub(super) fn descent_lost<S: Table<ActorLease>>(
     step: &mut S,
     message: &Message,
     claimed: &Claimed,
-    now: TimeMs,
-) -> Result<Decision<()>, Failure<S::Error>> {
+) -> Result<Option<Refusal>, Failure<S::Error>> {
     if let Some(lease_token) = claimed.lease_token
         && actor::carrying(step, &message.recipient, lease_token)?.is_none()
     {
-        return Ok(Err(actor::lost(step, &message.recipient, lease_token, now)?));
+        return Ok(Some(actor::lost(step, &message.recipient)?));
     }
-    Ok(Ok(()))
+    Ok(None)
 }
 
 /// The message if it is CLAIMED under exactly this grant (M3); otherwise the recorded refusal.
@@ -43,25 +42,31 @@ pub(super) fn current<S: Table<Message> + Table<ActorLease>>(
     presented: &MessageGrant,
     now: TimeMs,
 ) -> Result<Decision<(Message, Claimed)>, Failure<<S as Transaction>::Error>> {
-    let Some(message): Option<Message> = step.get(presented.message())? else {
-        return Ok(Err(Refusal::new(Reason::MessageMissing)));
+    let message: Option<Message> = step.get(presented.message())?;
+    let refusal = match message {
+        None => Refusal::new(Reason::MessageMissing),
+        Some(message) => match &message.state {
+            MessageState::Claimed(claimed) if claimed.token != presented.token() => {
+                message.refusal(Reason::FencingTokenStale)
+            }
+            MessageState::Claimed(claimed)
+                if message.recipient != *presented.owner() || claimed.process != presented.process() =>
+            {
+                message.refusal(Reason::NotClaimant)
+            }
+            MessageState::Claimed(claimed) => match descent_lost(step, &message, claimed)? {
+                Some(refusal) => refusal,
+                None => {
+                    let claimed = claimed.clone();
+                    return Ok(Ok((message, claimed)));
+                }
+            },
+            MessageState::New(_) => message.refusal(Reason::FencingTokenStale),
+            MessageState::Done(_) | MessageState::Dead(_) | MessageState::Pruned => {
+                message.refusal(Reason::MessageFinished)
+            }
+        },
     };
-    let reason = match &message.state {
-        MessageState::Claimed(claimed) if claimed.token != presented.token() => Reason::FencingTokenStale,
-        MessageState::Claimed(claimed)
-            if message.recipient != *presented.owner() || claimed.process != presented.process() =>
-        {
-            Reason::NotClaimant
-        }
-        MessageState::Claimed(claimed) => {
-            granted!(check_descent(step, &message, claimed, now)?);
-            let claimed = claimed.clone();
-            return Ok(Ok((message, claimed)));
-        }
-        MessageState::New(_) => Reason::FencingTokenStale,
-        MessageState::Done(_) | MessageState::Dead(_) | MessageState::Pruned => Reason::MessageFinished,
-    };
-    let refusal = message.refusal(reason);
     Ok(Err(counter::refuse(
         step,
         refusal,
