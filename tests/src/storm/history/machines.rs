@@ -139,6 +139,9 @@ impl Checker {
             );
             return;
         };
+        if let Some(process) = holder.process {
+            *self.claims.entry(process).or_default() += 1;
+        }
         self.check_exists(machine, seq, event);
         self.check_open(machine, seq, event);
         if event.replaced.is_some() {

@@ -1,0 +1,86 @@
+//! Whether a ledger's history agrees with what the caller of a life was told.
+
+use keyfence::{EventRecord, Ledger, Severity};
+use keyfence_core::event::EventKind;
+
+use super::life::{Effect, Told, Verb};
+use crate::storm::history::Checker;
+
+/// Which acts of unknown outcome turn out to have happened; in the order of the acts.
+pub type Happened = Vec<bool>;
+
+/// Compares the history with what was told: every committed act is there, in order and under its tokens (L1); nothing of
+/// an act that was not done is (L2); an act of unknown outcome is there as a whole or not at all (L3).
+///
+/// # Errors
+/// What does not agree.
+pub fn compare(history: &[EventRecord], told: &[(Verb, Told)]) -> Result<Happened, String> {
+    let mut rest = history;
+    let mut happened = Vec::new();
+    for (number, (verb, told)) in told.iter().enumerate() {
+        match told {
+            Told::NotDone(_) => {}
+            Told::Committed(effects) => {
+                if !starts_with(rest, effects) {
+                    return Err(format!(
+                        "act {number}, {verb:?}, told {effects:?}; the history goes on {:?}",
+                        first(rest)
+                    ));
+                }
+                rest = &rest[effects.len()..];
+            }
+            Told::Unknown(possible, _) => {
+                let there = starts_with(rest, possible);
+                happened.push(there);
+                if there {
+                    rest = &rest[possible.len()..];
+                }
+            }
+        }
+    }
+    match first(rest) {
+        None => Ok(happened),
+        Some(event) => Err(format!("nobody was told of {event:?}")),
+    }
+}
+
+fn first(rest: &[EventRecord]) -> Option<&EventRecord> {
+    rest.first()
+}
+
+fn starts_with(rest: &[EventRecord], effects: &[Effect]) -> bool {
+    rest.len() >= effects.len()
+        && effects.iter().zip(rest).all(|(effect, record)| {
+            // Which message a claim of unknown outcome got is not known either.
+            let any_subject = effect.token.is_none() && effect.kind == EventKind::MessageClaimed;
+            effect.kind == record.event.kind
+                && (any_subject || effect.subject == record.event.subject)
+                && (effect.token.is_none() || effect.token == record.event.token)
+        })
+}
+
+/// Reads the whole history of a ledger, lets the checker and the doctor look at it, and makes sure that the next token
+/// lies above every one in it.
+///
+/// # Errors
+/// What is wrong.
+pub fn examine(ledger: &Ledger, retries_max: u16) -> Result<Vec<EventRecord>, String> {
+    let history = ledger.events(0, 10_000).map_err(|error| error.to_string())?;
+    let mut checker = Checker::new(move |_| retries_max);
+    for record in &history {
+        checker.feed(record.seq, &record.event);
+    }
+    checker.check_counter(ledger.counter().map_err(|error| error.to_string())?);
+    if let Some(violation) = checker.violations().first() {
+        return Err(violation.to_string());
+    }
+    let report = keyfence::doctor(ledger.path(), &keyfence::Options::default(), &mut |_| {});
+    match report
+        .findings
+        .iter()
+        .find(|finding| finding.severity == Severity::Damage)
+    {
+        Some(finding) => Err(format!("doctor: {}: {}", finding.topic, finding.what)),
+        None => Ok(history),
+    }
+}
