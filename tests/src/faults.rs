@@ -5,11 +5,14 @@
 //! 3. [`images`]: what may lie on a disk after a power cut, rebuilt from the log.
 //! 4. [`life`]: the scripted life that is led on such disks, and what was told in it. [`account`]: whether the history
 //!    agrees with that.
+//! 5. [`power`]: real power cuts for a real file system, where that is possible.
 
 pub mod account;
 pub mod disk;
 pub mod images;
 pub mod life;
+#[cfg(target_os = "linux")]
+pub mod power;
 pub mod vfs;
 
 use std::path::Path;
