@@ -35,12 +35,11 @@ impl Worker {
     fn step<T>(
         &mut self,
         decide: impl FnMut(
-            &mut <&'static keyfence::Ledger as Store>::Step<'_>,
+            &mut <keyfence::Ledger as Store>::Step<'_>,
             keyfence_core::TimeMs,
         ) -> Result<Decision<T>, Failure<Error>>,
     ) -> anyhow::Result<Option<T>> {
-        let mut store = &self.ledger;
-        match store.step(decide) {
+        match self.ledger.step(decide) {
             Ok(Ok(value)) => Ok(Some(value)),
             Ok(Err(_)) => Ok(None),
             Err(failure) => {
