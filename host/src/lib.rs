@@ -8,6 +8,7 @@ mod gate_file;
 mod ledger;
 mod maintain;
 mod message;
+mod store;
 mod view;
 
 pub use call::{Call, RequestId};
