@@ -129,12 +129,16 @@ pub fn replay(options: &Options) -> String {
         seed,
         ttl_ms,
         patience: _,
+        folder,
         weakness,
     } = options;
     let seconds = duration.as_secs();
+    let folder = folder
+        .as_ref()
+        .map_or(String::new(), |folder| format!(" --folder {}", folder.display()));
     let weakness = weakness.map_or(String::new(), |weakness| format!(" --weakness {}", weakness.name()));
     format!(
-        "storm --workers {workers} --messages {messages} --seconds {seconds} --seed {seed} --ttl-ms {ttl_ms}{weakness}"
+        "storm --workers {workers} --messages {messages} --seconds {seconds} --seed {seed} --ttl-ms {ttl_ms}{folder}{weakness}"
     )
 }
 

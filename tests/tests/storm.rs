@@ -44,7 +44,7 @@ fn ten_thousand_messages_come_through_the_storm() {
 
 fn found(weakness: Weakness) {
     let options = Options {
-        messages: 300,
+        messages: 3_000,
         ttl_ms: 150,
         patience: Duration::from_secs(60),
         weakness: Some(weakness),

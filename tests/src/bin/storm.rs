@@ -58,6 +58,9 @@ struct Storm {
     /// How long leases last, in milliseconds.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(4..))]
     ttl_ms: u64,
+    /// Makes the ledgers in this folder instead of in memory.
+    #[arg(long)]
+    folder: Option<PathBuf>,
     /// Lets every second worker leave out this predicate: the storm has to find it.
     #[arg(long, value_parser = weakness)]
     weakness: Option<Weakness>,
@@ -130,6 +133,7 @@ fn run(storm: &Storm) -> anyhow::Result<ExitCode> {
         duration: Duration::from_secs(storm.seconds),
         seed: storm.seed,
         ttl_ms: storm.ttl_ms,
+        folder: storm.folder.clone(),
         weakness: storm.weakness,
         ..Options::default()
     };

@@ -17,9 +17,11 @@ const OFFSETS_MS: [i64; 8] = [0, 0, 120_000, 0, -180_000, 0, 300_000, -60_000];
 /// How many actors there are besides the crew.
 pub(crate) const CAPTAINS: u64 = 2;
 /// How many hosts there are.
-pub(crate) const HOSTS: u64 = 3;
-/// How many assignments and sessions there are of a generation; when one is finished its name moves on.
-pub(crate) const TARGETS: u64 = 4;
+pub(crate) const HOSTS: u64 = 6;
+/// How many assignments of each captain, and how many sessions, are worked on at a time.
+const TARGETS: u64 = 4;
+/// After how long all workers turn to new ones.
+const GENERATION_MS: u64 = 1_000;
 
 /// A name that is known to be one.
 pub(crate) fn name(text: &str) -> Name {
@@ -66,6 +68,15 @@ pub(crate) fn recipient(index: u64) -> Name {
 
 pub(crate) fn host(number: u64) -> Name {
     name(&format!("kiosk-{}", number % HOSTS))
+}
+
+/// What the names of assignments and sessions end with now: all workers meet on the same few.
+pub(crate) fn target(choice: u64) -> String {
+    format!(
+        "{}-{}",
+        SystemClock.now().as_ms() / GENERATION_MS % 1_000_000,
+        choice % TARGETS
+    )
 }
 
 /// A message as it is sent.
@@ -119,6 +130,9 @@ pub struct Options {
     pub ttl_ms: u64,
     /// How long a round may go on before its unfinished messages count as violations.
     pub patience: Duration,
+    /// In which folder the ledgers are made; in memory by default, where the system offers a disk there: signals lose
+    /// nothing that was written, synced or not.
+    pub folder: Option<std::path::PathBuf>,
     /// Which predicate every second worker leaves out.
     pub weakness: Option<super::weak::Weakness>,
 }
@@ -132,6 +146,7 @@ impl Default for Options {
             seed: 1,
             ttl_ms: 1_000,
             patience: Duration::from_secs(600),
+            folder: None,
             weakness: None,
         }
     }

@@ -9,17 +9,19 @@ use anyhow::Context as _;
 use keyfence::{Ledger, Severity, SystemClock};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::Report;
 use super::history::Checker;
 use super::journal::Told;
 use super::plan::{self, Options};
-use super::{Report, weak::Weakness};
+use super::weak::Weakness;
+use crate::faults::scratch;
 
 /// How many messages are sent in one transaction.
 const BATCH: u64 = 100;
 /// How many events are read at a time.
 const EVENTS: usize = 2_000;
 /// How often the driver looks around.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(10);
 /// How often progress is told.
 const TELL: Duration = Duration::from_secs(2);
 
@@ -49,7 +51,10 @@ pub(super) fn run(
     program: &Path,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Report> {
-    let home = tempfile::tempdir()?;
+    let home = match &options.folder {
+        Some(folder) => tempfile::tempdir_in(folder)?,
+        None => scratch()?,
+    };
     let mut round = Round {
         options,
         program,
@@ -187,7 +192,13 @@ impl Round<'_> {
                 let index = self.random.usize(0..self.slots.len());
                 let slot = &mut self.slots[index];
                 if stopped < 2 && slot.stopped_until.is_none() {
-                    let pause = Duration::from_millis(self.random.u64(ttl_ms / 4..ttl_ms * 3 / 2));
+                    // Every sixth one sleeps past its leases. Not all do: a process that is stopped in the queue for the
+                    // ledger's lock, or with it, stops every writer behind it.
+                    let pause = match self.random.u8(0..6) {
+                        0 => self.random.u64(ttl_ms..ttl_ms * 3 / 2),
+                        _ => self.random.u64(1..ttl_ms / 8 + 2),
+                    };
+                    let pause = Duration::from_millis(pause);
                     signal(&slot.child, Signal::STOP)?;
                     slot.stopped_until = Some(Instant::now() + pause);
                     self.report.stops += 1;

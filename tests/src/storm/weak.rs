@@ -10,7 +10,7 @@ use keyfence_core::lease::{Held, LeaseState};
 use keyfence_core::mailbox::{Act, Claimed, Last, Message, MessageGrant, MessageState};
 use keyfence_core::refusal::Holder;
 use keyfence_core::session::{Claim, Generation, Session, SessionGrant, SessionState};
-use keyfence_core::store::{Failure, Step, Transaction};
+use keyfence_core::store::{CANDIDATES_MAX, Failure, Query, Step, Transaction};
 use keyfence_core::{
     AttemptId, Decision, Digest, Expiry, Incarnation, Name, ProcessId, Reason, Refusal, TimeMs, Token, Ttl, actor,
 };
@@ -217,12 +217,15 @@ pub(crate) fn claim<S: Step>(
     Ok(Ok(grant))
 }
 
-/// Whether a message is NEW: the first half of a claim in two transactions.
-pub(crate) fn is_new<S: Step>(step: &mut S, id: &Name) -> Answer<S, bool> {
-    let found: Option<Message> = step.get(id)?;
-    Ok(Ok(
-        found.is_some_and(|message| matches!(message.state, MessageState::New(_)))
-    ))
+/// The NEW message that comes next: the first half of a claim in two transactions.
+pub(crate) fn next_new<S: Step>(step: &mut S, recipient: &Name, now: TimeMs) -> Answer<S, Option<Name>> {
+    for id in step.candidates(Query::Deliverable(recipient), now, CANDIDATES_MAX)? {
+        let found: Option<Message> = step.get(&id)?;
+        if found.is_some_and(|message| matches!(message.state, MessageState::New(_))) {
+            return Ok(Ok(Some(id)));
+        }
+    }
+    Ok(Ok(None))
 }
 
 /// Acquires an actor's lease from whoever holds it.

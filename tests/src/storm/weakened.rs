@@ -85,15 +85,13 @@ impl Worker {
         Ok(())
     }
 
+    /// Looks at the message that everybody wants next, and claims it a moment later.
     fn claim_in_two_steps(&mut self) -> anyhow::Result<()> {
-        let (process, ttl) = (fresh_process(), self.ttl());
-        for _ in 0..LOOKS {
-            let id = plan::message_id(self.random.u64(0..self.orders.messages));
-            if self.step(|step, _| weak::is_new(step, &id))? == Some(true) {
-                std::thread::sleep(Duration::from_millis(5));
-                self.step(|step, now| weak::claim(step, &id, process, ttl, Loose::WasNew, now))?;
-                break;
-            }
+        let (crew, process, ttl) = (plan::crew(), fresh_process(), self.ttl());
+        let next = self.step(|step, now| weak::next_new(step, &crew, now))?.flatten();
+        if let Some(id) = next {
+            std::thread::sleep(Duration::from_millis(2));
+            self.step(|step, now| weak::claim(step, &id, process, ttl, Loose::WasNew, now))?;
         }
         Ok(())
     }
@@ -123,7 +121,11 @@ impl Worker {
 
     fn keep_the_incarnation(&mut self) -> anyhow::Result<()> {
         let Some(host) = self.host()? else { return Ok(()) };
-        let (session, ttl) = (self.session_name(), self.ttl());
+        let Some(grant) = self.claim_session(&host)? else {
+            return Ok(());
+        };
+        std::thread::sleep(Duration::from_millis(self.orders.ttl_ms + 1));
+        let (session, ttl) = (grant.session().clone(), self.ttl());
         self.step(|step, now| weak::claim_session(step, &session, &host, ttl, now))
             .map(drop)
     }

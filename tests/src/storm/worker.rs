@@ -55,8 +55,6 @@ pub(super) struct Worker {
     messages: VecDeque<MessageGrant>,
     attempts: VecDeque<AttemptGrant>,
     pub(super) sessions: VecDeque<SessionGrant>,
-    /// How often the shared targets' names moved on, as far as this worker knows.
-    generation: u64,
 }
 
 pub(super) fn fresh_process() -> ProcessId {
@@ -82,7 +80,6 @@ pub fn work(orders: Orders) -> anyhow::Result<()> {
         messages: VecDeque::new(),
         attempts: VecDeque::new(),
         sessions: VecDeque::new(),
-        generation: 0,
         orders,
     };
     if let Some(question) = told.open {
@@ -220,11 +217,11 @@ impl Worker {
     /// What becomes of a claimed message.
     fn settle(&mut self, grant: &MessageGrant) -> anyhow::Result<()> {
         match self.random.u32(0..100) {
-            0..2 => {
+            0 => {
                 self.stall();
                 self.complete(grant)
             }
-            2..5 => Ok(()), // Walks away.
+            1..5 => Ok(()), // Walks away.
             5..11 => self.retry(grant),
             11..15 => self.give_back(grant),
             15 => self.dead_letter(grant),
@@ -400,8 +397,8 @@ impl Worker {
     }
 
     pub(super) fn attempt(&mut self, lease: &actor::ActorGrant) -> anyhow::Result<Option<AttemptGrant>> {
-        let target = self.random.u64(0..plan::TARGETS);
-        let assignment = plan::name(&format!("a-{}-{}-{target}", lease.name(), self.generation));
+        let target = plan::target(self.random.u64(..));
+        let assignment = plan::name(&format!("a-{}-{target}", lease.name()));
         let create = attempt::Create {
             id: assignment.clone(),
             actor: lease.name().clone(),
@@ -419,7 +416,6 @@ impl Worker {
         };
         let acquired = self.ledger.call().attempt_acquire(&ask);
         let Some(granted) = self.answer("attempt_acquire", acquired)? else {
-            self.generation += u64::from(self.random.u8(0..4) == 0);
             return Ok(None);
         };
         let grant = granted.grant;
@@ -448,23 +444,23 @@ impl Worker {
             }
         }
         if let Some(attempt) = attempt {
-            match self.random.u32(0..20) {
+            match self.random.u32(0..40) {
                 0 => self.stall(),
-                1 => return Ok(()), // Walks away.
-                2..5 => {
+                1..3 => return Ok(()), // Walks away.
+                3..10 => {
                     let renewed = self.ledger.call().actor_renew(&lease, self.ttl());
                     self.answer("actor_renew", renewed)?;
                     let renewed = self.ledger.call().attempt_renew(&attempt, self.ttl());
                     self.answer("attempt_renew", renewed)?;
                 }
-                5..9 => {
+                10..18 => {
                     let released = self.ledger.call().attempt_release(&attempt);
                     if let Some(Released::Now | Released::Already) = self.answer("attempt_release", released)? {
                         self.journal
                             .told(EventKind::AttemptReleased, attempt.assignment(), attempt.token())?;
                     }
                 }
-                9..11 => self.release(&lease)?, // Too early: the finish has to be refused.
+                18..22 => self.release(&lease)?, // Too early: the finish has to be refused.
                 _ => {}
             }
             self.finish_attempt(&attempt)?;
@@ -503,8 +499,7 @@ impl Worker {
     }
 
     pub(super) fn session_name(&mut self) -> Name {
-        let target = self.random.u64(0..plan::TARGETS);
-        plan::name(&format!("s-{}-{target}", self.generation))
+        plan::name(&format!("s-{}", plan::target(self.random.u64(..))))
     }
 
     pub(super) fn claim_session(&mut self, host: &host::HostGrant) -> anyhow::Result<Option<SessionGrant>> {
@@ -515,7 +510,6 @@ impl Worker {
         };
         let claimed = self.ledger.call().session_claim(&ask);
         let Some(granted) = self.answer("session_claim", claimed)? else {
-            self.generation += u64::from(self.random.u8(0..4) == 0);
             return Ok(None);
         };
         let grant = granted.grant;
@@ -533,10 +527,10 @@ impl Worker {
         let Some(grant) = self.claim_session(&host)? else {
             return Ok(());
         };
-        match self.random.u32(0..20) {
+        match self.random.u32(0..40) {
             0 => self.stall(),
-            1..8 => return Ok(()), // Walks away: another host takes it over.
-            8..12 => {
+            1..12 => return Ok(()), // Walks away: another host takes it over.
+            12..20 => {
                 let released = self.ledger.call().session_release(&grant);
                 if let Some(Released::Now | Released::Already) = self.answer("session_release", released)? {
                     self.journal
@@ -555,7 +549,20 @@ impl Worker {
             }
             _ => {}
         }
-        self.finish_session(&grant)
+        self.finish_session(&grant)?;
+        if self.random.bool() {
+            self.release_host(&host)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn release_host(&mut self, host: &host::HostGrant) -> anyhow::Result<()> {
+        let released = self.ledger.call().host_release(host);
+        if let Some(Released::Now | Released::Already) = self.answer("host_release", released)? {
+            self.journal.told(EventKind::HostReleased, host.name(), host.token())?;
+        }
+        Ok(())
     }
 
     fn finish_session(&mut self, grant: &SessionGrant) -> anyhow::Result<()> {
@@ -576,7 +583,7 @@ impl Worker {
             2 => (ClaimKind::Session, self.session_name()),
             3 => (
                 ClaimKind::Attempt,
-                plan::name(&format!("a-{}-{}-0", plan::captain(index), self.generation)),
+                plan::name(&format!("a-{}-{}", plan::captain(index), plan::target(index))),
             ),
             4 | 5 => (ClaimKind::Message, plan::message_id(index)),
             _ => {
