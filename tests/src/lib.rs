@@ -1,4 +1,5 @@
 //! How keyfence is proved.
 
 pub mod faults;
+pub mod kit;
 pub mod storm;

@@ -173,6 +173,17 @@ impl Story {
         let _done = self.step(|step, now| mailbox::complete(step, &grant, Digest::NONE, now));
     }
 
+    /// revoked-late: revoked after a lapse, which costs one retry, and once more, which finds none left.
+    fn revocations(&mut self) {
+        self.send("revoked-late");
+        let revoked_late = name("revoked-late");
+        for at in [1_700, 1_800] {
+            self.claim("revoked-late", 1, None);
+            self.at(at);
+            let _revoked = self.step(|step, now| mailbox::revoke(step, &revoked_late, now));
+        }
+    }
+
     /// completed: released, finished. orphaned: taken over while live, its lease being gone; revoked; finished.
     /// worker-lost: closed.
     fn assignments(&mut self) {
@@ -234,6 +245,7 @@ fn genuine() -> (History, Option<Token>) {
     story.messages();
     story.assignments();
     story.sessions();
+    story.revocations();
     let counter = story.step(|step, _| step.last_minted().map(Ok));
     ((1..).zip(story.ledger.events().cloned()).collect(), counter)
 }
@@ -503,7 +515,7 @@ fn a_genuine_history_of_every_kind_breaks_no_rule() {
         ]
     );
     let counts = checker.counts();
-    assert_eq!((counts.sent, counts.done, counts.dead), (7, 3, 4));
+    assert_eq!((counts.sent, counts.done, counts.dead), (8, 3, 5));
     assert_eq!((counts.assignments, counts.sessions), (3, 1));
     assert_eq!(counts.events, u64::try_from(history.len()).unwrap());
 }

@@ -15,32 +15,39 @@ pub type Happened = Vec<bool>;
 /// # Errors
 /// What does not agree.
 pub fn compare(history: &[EventRecord], told: &[(Verb, Told)]) -> Result<Happened, String> {
-    let mut rest = history;
     let mut happened = Vec::new();
-    for (number, (verb, told)) in told.iter().enumerate() {
-        match told {
-            Told::NotDone(_) => {}
-            Told::Committed(effects) => {
-                if !starts_with(rest, effects) {
-                    return Err(format!(
-                        "act {number}, {verb:?}, told {effects:?}; the history goes on {:?}",
-                        first(rest)
-                    ));
-                }
-                rest = &rest[effects.len()..];
+    agree(history, told, 0, &mut happened)?;
+    Ok(happened)
+}
+
+/// Compares from act `number` on. An act of unknown outcome may have left an event that a later, committed one left as
+/// well; so both readings of it are tried.
+fn agree(history: &[EventRecord], told: &[(Verb, Told)], number: usize, happened: &mut Happened) -> Result<(), String> {
+    match told.get(number) {
+        None => match first(history) {
+            None => Ok(()),
+            Some(event) => Err(format!("nobody was told of {event:?}")),
+        },
+        Some((_, Told::NotDone(_))) => agree(history, told, number + 1, happened),
+        Some((verb, Told::Committed(effects))) => {
+            if !starts_with(history, effects) {
+                let next = first(history);
+                return Err(format!(
+                    "act {number}, {verb:?}, told {effects:?}; the history goes on {next:?}"
+                ));
             }
-            Told::Unknown(possible, _) => {
-                let there = starts_with(rest, possible);
-                happened.push(there);
-                if there {
-                    rest = &rest[possible.len()..];
-                }
-            }
+            agree(&history[effects.len()..], told, number + 1, happened)
         }
-    }
-    match first(rest) {
-        None => Ok(happened),
-        Some(event) => Err(format!("nobody was told of {event:?}")),
+        Some((_, Told::Unknown(possible, _))) => {
+            let before = happened.len();
+            happened.push(true);
+            if starts_with(history, possible) && agree(&history[possible.len()..], told, number + 1, happened).is_ok() {
+                return Ok(());
+            }
+            happened.truncate(before);
+            happened.push(false);
+            agree(history, told, number + 1, happened)
+        }
     }
 }
 

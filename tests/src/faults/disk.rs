@@ -1,5 +1,6 @@
 //! What the disk under a watched folder does: fails where the plan says so, and writes down what reached it.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::ffi;
@@ -112,6 +113,8 @@ struct State {
     growing: u64,
     hits: u64,
     recording: bool,
+    /// The files that the log knows to be there.
+    known: BTreeSet<String>,
     log: Vec<Entry>,
 }
 
@@ -180,6 +183,23 @@ impl Disk {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that SQLite opened a file. The program may have made it by other means, empty: the log says so now.
+    pub(crate) fn opened(&self, name: &str) {
+        let mut state = self.state();
+        if state.recording && state.known.insert(name.to_owned()) {
+            state.log.push(Entry::Create(name.to_owned()));
+        }
+    }
+
+    /// Notes that SQLite removed a file.
+    pub(crate) fn deleted(&self, name: String) {
+        let mut state = self.state();
+        if state.recording {
+            state.known.remove(&name);
+            state.log.push(Entry::Delete(name));
+        }
     }
 
     pub(crate) fn record(&self, entry: impl FnOnce() -> Entry) {

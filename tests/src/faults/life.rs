@@ -141,6 +141,8 @@ pub struct Life {
     attempt: Option<AttemptGrant>,
     host: Option<HostGrant>,
     session: Option<SessionGrant>,
+    /// What SQLite says of the file's journal once the ledger was first opened; `None` when it did not get to say.
+    pub journal_mode: Option<String>,
     /// What was told of each act, in order.
     pub told: Vec<(Verb, Told)>,
 }
@@ -189,6 +191,7 @@ impl Life {
             attempt: None,
             host: None,
             session: None,
+            journal_mode: None,
             told: Vec::new(),
         }
     }
@@ -224,6 +227,7 @@ impl Life {
         if self.open().is_err() {
             return;
         }
+        self.journal_mode = journal_mode(&self.path).ok();
         after(0);
         for verb in LIFE {
             match verb {
@@ -484,6 +488,13 @@ fn told<T>(outcome: Outcome<T>, possible: Vec<Effect>, committed: impl FnOnce(T)
         Err(Error::Unknown(error)) => Told::Unknown(possible, error.to_string()),
         Err(error) => Told::NotDone(format!("{}: {error}", error.name())),
     }
+}
+
+/// A fresh connection reads it from the file.
+fn journal_mode(path: &Path) -> rusqlite::Result<String> {
+    let connection = rusqlite::Connection::open(path)?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))
 }
 
 /// Asks SQLite for a checkpoint; one that fails is done later.

@@ -154,14 +154,11 @@ unsafe extern "C" fn open(
         if let Verdict::Fail(code) = disk.verdict(Kind::Open) {
             return code;
         }
-        let existed = Path::new(OsStr::from_bytes(CStr::from_ptr(path).to_bytes())).exists();
         let result = open_below(below, path, Shim::below(file), flags, flags_out);
         if result != ffi::SQLITE_OK {
             return result;
         }
-        if !existed {
-            disk.record(|| Entry::Create(name.clone()));
-        }
+        disk.opened(&name);
         let journal = ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_SUPER_JOURNAL | ffi::SQLITE_OPEN_WAL;
         file.cast::<Shim>().write(Shim {
             base: sqlite3_file { pMethods: &METHODS },
@@ -188,7 +185,7 @@ unsafe extern "C" fn delete(_vfs: *mut sqlite3_vfs, path: *const c_char, sync_fo
         }
         let result = delete_below(below, path, sync_folder);
         if result == ffi::SQLITE_OK {
-            disk.record(|| Entry::Delete(name));
+            disk.deleted(name);
             if sync_folder != 0 {
                 disk.folder_synced();
             }

@@ -537,13 +537,8 @@ impl Worker {
                         .told(EventKind::SessionReleased, grant.session(), grant.token())?;
                 }
             }
-            12 => {
-                let released = self.ledger.call().host_release(&host);
-                if let Some(Released::Now | Released::Already) = self.answer("host_release", released)? {
-                    self.journal.told(EventKind::HostReleased, host.name(), host.token())?;
-                }
-            }
-            13..15 => {
+            20..22 => self.release_host(&host)?, // Too early: the finish has to be refused.
+            22..26 => {
                 let renewed = self.ledger.call().host_renew(&host, self.ttl());
                 self.answer("host_renew", renewed)?;
             }

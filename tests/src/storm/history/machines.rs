@@ -77,7 +77,9 @@ impl Checker {
             EventKind::SessionRevoked => self.taken(Machine::Session, Ended::Revoked, seq, event),
             EventKind::MessageRevoked => {
                 self.taken(Machine::Message, Ended::Revoked, seq, event);
-                self.check_retries(0, seq, event);
+                let expiry = event.replaced.as_ref().and_then(|replaced| replaced.expiry.time());
+                let lapsed = expiry.is_some_and(|expiry| expiry <= event.at);
+                self.check_retries(u16::from(lapsed), seq, event);
             }
             EventKind::MessageLapsed => {
                 self.taken(Machine::Message, Ended::Lapsed, seq, event);
