@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use keyfence::{Ledger, Options};
+use keyfence::{FencedError, Ledger, Options};
 use keyfence_core::Name;
 
 /// What [`hold`] prints when it holds the lock.
@@ -19,17 +19,21 @@ pub fn hold(path: &Path) -> anyhow::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let ledger = Ledger::open(path, Options::default())?;
-    ledger.transaction(|tx| -> anyhow::Result<()> {
-        tx.connection()
-            .execute_batch("CREATE TABLE never (committed INTEGER) STRICT")?;
+    let held = ledger.transaction(|tx| -> Result<(), String> {
+        let created = tx.sql(|connection| connection.execute_batch("CREATE TABLE never (committed INTEGER) STRICT"));
+        created.map_err(|error| error.to_string())?;
         let mut out = std::io::stdout();
-        writeln!(out, "{HOLDING}")?;
-        out.flush()?;
+        let told = writeln!(out, "{HOLDING}").and_then(|()| out.flush());
+        told.map_err(|error| error.to_string())?;
         loop {
             std::thread::sleep(Duration::from_secs(60));
         }
-    })?;
-    Ok(())
+    });
+    match held {
+        Ok(_) => Ok(()),
+        Err(FencedError::Ledger(error)) => Err(error.into()),
+        Err(FencedError::Work(what)) => Err(anyhow::anyhow!(what)),
+    }
 }
 
 /// Mints so many tokens, one by one, and prints each as soon as it was told.
