@@ -55,6 +55,10 @@ fn lead(fault: Fault, tally: &mut Tally) {
     }
     let examine = |life: &Life| account::examine(life.ledger().unwrap(), RETRIES_MAX);
     let history = examine(&life).unwrap_or_else(|what| failed(&what));
+    // The doctor takes as long as all the rest: every fourth life is shown to it.
+    if tally.lives % 4 == 1 {
+        account::diagnose(life.ledger().unwrap()).unwrap_or_else(|what| failed(&what));
+    }
     let happened = account::compare(&history, &told).unwrap_or_else(|what| failed(&what));
 
     let unknown = told
@@ -123,7 +127,7 @@ fn a_write_that_fails_at_any_call_breaks_no_word() {
 #[test]
 fn a_write_that_is_done_by_half_at_any_call_breaks_no_word() {
     let calls = led_soundly().0.calls(Kind::Write);
-    let tally = lead_all((1..=calls).map(Fault::HalfWritten));
+    let tally = lead_all((1..=calls).step_by(2).map(Fault::HalfWritten));
     assert!(tally.not_done > 0);
 }
 
@@ -144,20 +148,22 @@ fn a_sync_that_fails_although_it_was_done_breaks_no_word() {
 #[test]
 fn a_disk_that_fails_from_any_write_or_sync_on_breaks_no_word() {
     let sound = led_soundly().0;
-    // A disk that stays broken makes every act fail, which takes long: every fifth write will do.
-    let syncs = (1..=sound.calls(Kind::Sync)).map(|nth| Fault::From(Kind::Sync, nth));
+    // A disk that stays broken makes every act fail, which takes long: some of them will do.
+    let syncs = (1..=sound.calls(Kind::Sync))
+        .step_by(2)
+        .map(|nth| Fault::From(Kind::Sync, nth));
     let writes = (1..=sound.calls(Kind::Write))
         .step_by(5)
         .map(|nth| Fault::From(Kind::Write, nth));
     let faults = syncs.chain(writes);
     let tally = lead_all(faults);
-    assert!(tally.not_done > 0);
+    assert!(tally.not_done > 0 && tally.unknown_happened > 0);
 }
 
 #[test]
 fn a_disk_that_is_full_from_any_call_on_breaks_no_word() {
     let calls = led_soundly().0.growing_calls();
-    let tally = lead_all((1..=calls).step_by(3).map(Fault::Full));
+    let tally = lead_all((1..=calls).step_by(5).map(Fault::Full));
     assert!(tally.not_done > 0);
 }
 

@@ -52,6 +52,7 @@ fn a_real_power_cut_loses_no_token_that_was_told() {
         let mut life = Life::new(&ledger);
         life.open().unwrap_or_else(|error| panic!("round {round}: {error}"));
         let history = account::examine(life.ledger().unwrap(), 0).unwrap();
+        account::diagnose(life.ledger().unwrap()).unwrap();
         life.close();
         let kept: Vec<u64> = history
             .iter()

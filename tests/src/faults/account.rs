@@ -66,8 +66,7 @@ fn starts_with(rest: &[EventRecord], effects: &[Effect]) -> bool {
         })
 }
 
-/// Reads the whole history of a ledger, lets the checker and the doctor look at it, and makes sure that the next token
-/// lies above every one in it.
+/// Reads the whole history of a ledger and lets the checker look at it.
 ///
 /// # Errors
 /// What is wrong.
@@ -78,16 +77,24 @@ pub fn examine(ledger: &Ledger, retries_max: u16) -> Result<Vec<EventRecord>, St
         checker.feed(record.seq, &record.event);
     }
     checker.check_counter(ledger.counter().map_err(|error| error.to_string())?);
-    if let Some(violation) = checker.violations().first() {
-        return Err(violation.to_string());
+    match checker.violations().first() {
+        Some(violation) => Err(violation.to_string()),
+        None => Ok(history),
     }
+}
+
+/// Lets the doctor look at the file, the rows and the chain.
+///
+/// # Errors
+/// The damage that was found.
+pub fn diagnose(ledger: &Ledger) -> Result<(), String> {
     let report = keyfence::doctor(ledger.path(), &keyfence::Options::default(), &mut |_| {});
-    match report
+    let damage = report
         .findings
         .iter()
-        .find(|finding| finding.severity == Severity::Damage)
-    {
+        .find(|finding| finding.severity == Severity::Damage);
+    match damage {
         Some(finding) => Err(format!("doctor: {}: {}", finding.topic, finding.what)),
-        None => Ok(history),
+        None => Ok(()),
     }
 }

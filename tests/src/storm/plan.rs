@@ -38,14 +38,15 @@ pub(crate) fn message_id(index: u64) -> Name {
     name(&format!("m-{index}"))
 }
 
+/// The number in a message's id.
+pub(crate) fn index(id: &Name) -> Option<u64> {
+    id.as_str().strip_prefix("m-").and_then(|index| index.parse().ok())
+}
+
 /// The budget that a message of this id is sent with: every fourth one has the default.
 #[must_use]
 pub fn retries_max(id: &Name) -> u16 {
-    let index = id
-        .as_str()
-        .strip_prefix("m-")
-        .and_then(|index| index.parse::<u64>().ok());
-    match index {
+    match index(id) {
         Some(index) if index % 4 != 0 => RETRIES_MAX_TOUGH,
         Some(_) | None => RETRIES_MAX_DEFAULT,
     }

@@ -228,6 +228,12 @@ pub(crate) fn next_new<S: Step>(step: &mut S, recipient: &Name, now: TimeMs) -> 
     Ok(Ok(None))
 }
 
+/// A message whose claim has lapsed.
+pub(crate) fn next_lapsed<S: Step>(step: &mut S, now: TimeMs) -> Answer<S, Option<Name>> {
+    let lapsed = step.candidates(Query::LapsedMessages(None), now, 1)?;
+    Ok(Ok(lapsed.first().cloned()))
+}
+
 /// Acquires an actor's lease from whoever holds it.
 pub(crate) fn acquire<S: Step>(step: &mut S, ask: &actor::Acquire, now: TimeMs) -> Answer<S, ()> {
     let found: Option<actor::ActorLease> = step.get(&ask.actor)?;

@@ -12,7 +12,7 @@ use super::weak::{self, Loose, Weakness};
 use super::worker::{Worker, fresh_process};
 
 /// How many messages it looks at to find one that suits it.
-const LOOKS: u64 = 40;
+const LOOKS: u64 = 24;
 
 impl Worker {
     pub(super) fn act_weakly(&mut self, weakness: Weakness) -> anyhow::Result<()> {
@@ -22,7 +22,7 @@ impl Worker {
             Weakness::ClaimsTheLive => self.claim_weakly(Loose::Live),
             Weakness::ClaimsWithoutCompareAndSet => self.claim_in_two_steps(),
             Weakness::ClaimsWithoutMint => self.claim_weakly(Loose::SameToken),
-            Weakness::TakesOverForFree => self.claim_weakly(Loose::ForFree),
+            Weakness::TakesOverForFree => self.take_over_for_free(),
             Weakness::AcquiresTheLive => self.acquire_weakly(),
             Weakness::FinishesAnOrphan => self.finish_an_orphan(),
             Weakness::KeepsTheIncarnation => self.keep_the_incarnation(),
@@ -71,16 +71,27 @@ impl Worker {
         Ok(())
     }
 
+    /// A claim of a message that suits it: somebody else's live one lies near its own.
     fn claim_weakly(&mut self, loose: Loose) -> anyhow::Result<()> {
         let (process, ttl) = (fresh_process(), self.ttl());
-        for _ in 0..LOOKS {
-            let id = plan::message_id(self.random.u64(0..self.orders.messages));
-            if self
-                .step(|step, now| weak::claim(step, &id, process, ttl, loose, now))?
-                .is_some()
-            {
+        let own = self.some_claim()?;
+        let near = own.and_then(|grant| plan::index(grant.message())).unwrap_or_default();
+        for distance in 1..LOOKS {
+            let id = plan::message_id((near + distance) % self.orders.messages);
+            let claimed = self.step(|step, now| weak::claim(step, &id, process, ttl, loose, now))?;
+            if claimed.is_some() {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Takes over what is lapsed.
+    fn take_over_for_free(&mut self) -> anyhow::Result<()> {
+        let (process, ttl) = (fresh_process(), self.ttl());
+        let lapsed = self.step(|step, now| weak::next_lapsed(step, now))?.flatten();
+        if let Some(id) = lapsed {
+            self.step(|step, now| weak::claim(step, &id, process, ttl, Loose::ForFree, now))?;
         }
         Ok(())
     }
