@@ -167,14 +167,20 @@ pub(crate) fn commit(connection: &Connection) -> Result<(), Failure<Error>> {
         Err(error) => {
             let code = error.sqlite_error_code();
             let error = Error::from(error);
-            // A full disk and a busy file are met before the record that makes a commit is written: the transaction
-            // is still open. After any other failure it may be in the log.
-            let not_written = matches!(code, Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy));
-            if not_written && !connection.is_autocommit() {
-                Err(Failure::Store(error))
+            let not_written = match code {
+                // A page did not fit into the log, so the record that makes a commit was not written: it is the last one.
+                // (SQLite pads a log behind that record only where sectors are not safe to overwrite; ours are.)
+                Some(ErrorCode::DiskFull) => true,
+                // A lock was missing before anything was written, and the transaction is open still.
+                Some(ErrorCode::DatabaseBusy) => !connection.is_autocommit(),
+                // After any other failure the record may be in the log.
+                Some(_) | None => false,
+            };
+            Err(if not_written {
+                Failure::Store(error)
             } else {
-                Err(Failure::Unknown(error))
-            }
+                Failure::Unknown(error)
+            })
         }
     }
 }

@@ -397,3 +397,6 @@ pub(crate) fn settle(connection: &Connection) -> Result<(), Error> {
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

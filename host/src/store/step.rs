@@ -10,6 +10,8 @@ pub(crate) mod lease;
 pub(crate) mod message;
 pub(crate) mod rows;
 pub(crate) mod session;
+#[cfg(test)]
+mod tests;
 pub(crate) mod texts;
 
 use keyfence_core::actor::ActorLease;

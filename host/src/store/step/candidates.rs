@@ -226,3 +226,19 @@ pub(crate) fn next_recipient_with_lapsed(
         after = recipient;
     }
 }
+
+/// The statements, and what of the index each of their searches uses.
+#[cfg(test)]
+pub(super) const STATEMENTS: [(&str, &[&str]); 4] = [
+    (
+        DELIVERABLE,
+        &[
+            "recipient=? AND priority=? AND state=? AND expires_at_ms=? AND not_before_ms=?",
+            "recipient=? AND priority=? AND state=? AND expires_at_ms=? AND not_before_ms<?",
+            "recipient=? AND priority=? AND state=? AND expires_at_ms<?",
+        ],
+    ),
+    (NEXT_PRIORITY, &["recipient=? AND priority<?"]),
+    (LAPSED, &["recipient=? AND priority=? AND state=? AND expires_at_ms<?"]),
+    (NEXT_RECIPIENT, &["recipient>?"]),
+];
