@@ -485,25 +485,25 @@ fn the_ledger_that_a_run_needs_decides_before_anything_runs() {
     assert!(!shop.path("worked").exists());
 }
 
-/// A shell at a terminal of its own, as `script` makes one; the keys that are typed come from `keys`.
-fn at_a_terminal(shop: &Shop, script: &str, keys: &str) -> Option<Output> {
+/// A shell at a terminal of its own, as `script` makes one: it runs `script` under the fence, then `then`. The keys that are
+/// typed come from `keys`.
+fn at_a_terminal(shop: &Shop, script: &str, then: &str, keys: &str) -> Option<Output> {
     let found = Command::new("script").arg("--version").output();
     if !found.is_ok_and(|output| output.status.success()) {
         return None;
     }
     let binary = env!("CARGO_BIN_EXE_keyfence");
-    let mut child = shop.command();
     let mut terminal = Command::new("script");
     terminal
         .args([
             "-qec",
-            &format!("{binary} run --actor crew --report report.json -- sh -c '{script}'"),
+            &format!("{binary} run --actor crew --report report.json -- sh -c '{script}'; {then}"),
             "/dev/null",
         ])
-        .current_dir(child.get_current_dir()?)
+        .current_dir(shop.path("."))
+        .env_remove("KEYFENCE_LEDGER")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    child.stdin(Stdio::null());
     let mut terminal = terminal.spawn().unwrap();
     wait_for(&shop.path("started"));
     std::io::Write::write_all(terminal.stdin.as_mut().unwrap(), keys.as_bytes()).unwrap();
@@ -514,13 +514,14 @@ fn at_a_terminal(shop: &Shop, script: &str, keys: &str) -> Option<Output> {
 fn the_program_has_the_terminal_while_it_runs() {
     let shop = Shop::open();
     let script = "ps -o tpgid= -p $$ > foreground; echo $$ > started; read line && echo \"$line\" > heard";
-    if at_a_terminal(&shop, script, "vanilla\n").is_some() {
+    if at_a_terminal(&shop, script, "read after; echo $after > after", "vanilla\ncones\n").is_some() {
         assert_eq!(wait_for(&shop.path("heard")), "vanilla");
         assert_eq!(
             wait_for(&shop.path("foreground")),
             wait_for(&shop.path("started")),
             "from the start"
         );
+        assert_eq!(wait_for(&shop.path("after")), "cones", "the shell has it again");
         assert_eq!(report(&shop)["state"], "COMPLETED");
     }
 }
@@ -529,7 +530,7 @@ fn the_program_has_the_terminal_while_it_runs() {
 fn control_c_at_the_terminal_interrupts_the_run() {
     let shop = Shop::open();
     let script = "echo > started; while :; do sleep 0.02; done";
-    if at_a_terminal(&shop, script, "\u{3}").is_some() {
+    if at_a_terminal(&shop, script, "true", "\u{3}").is_some() {
         let report = report(&shop);
         assert_eq!(
             (report["state"].as_str(), report["result"].as_str()),
