@@ -170,3 +170,18 @@ impl Event {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_by_its_own_name() {
+        for kind in EventKind::ALL {
+            assert_eq!(EventKind::from_name(kind.name()), Some(*kind));
+            let (machine, act) = kind.name().split_once('.').unwrap();
+            assert!(!machine.is_empty() && !act.is_empty());
+        }
+        assert_eq!(EventKind::from_name("message"), None);
+    }
+}

@@ -208,3 +208,18 @@ pub fn rebind<S: Table<Gate>>(
     step.append(&Event::new(now, EventKind::GateRebound, gate))?;
     Ok(Ok(()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_for_claims_are_stable() {
+        let words = ["actor", "attempt", "message", "host", "session"];
+        for (kind, word) in ClaimKind::ALL.into_iter().zip(words) {
+            assert_eq!(kind.name(), word);
+            assert_eq!(ClaimKind::from_name(word), Some(kind));
+        }
+        assert_eq!(ClaimKind::from_name("Actor"), None);
+    }
+}

@@ -172,10 +172,32 @@ mod tests {
     }
 
     #[test]
+    fn leases_last_as_long_as_is_documented_unless_told_otherwise() {
+        let minutes = |ttl: Ttl| ttl.as_ms() / 60_000;
+        assert_eq!(minutes(Ttl::ACTOR_LEASE), 5);
+        assert_eq!(minutes(Ttl::ATTEMPT), 15);
+        assert_eq!(minutes(Ttl::MAILBOX_CLAIM), 15);
+        assert_eq!(Ttl::HOST_LEASE.as_ms(), 60_000);
+        assert_eq!(Ttl::SESSION_LEASE.as_ms(), 60_000);
+    }
+
+    #[test]
+    fn a_lease_ends_so_much_later() {
+        let ttl = Ttl::from_ms(10).unwrap();
+        assert_eq!(at(100).after(ttl), at(110));
+        assert_eq!(at(MAX_NUMBER - 10).after(ttl), TimeMs::MAX);
+        assert_eq!(at(MAX_NUMBER - 11).after(ttl), at(MAX_NUMBER - 1));
+        assert_eq!(Expiry::EarlierBoot.renewed(at(100), ttl), at(110));
+        assert_eq!(Expiry::EarlierBoot.time(), None);
+        assert_eq!(Expiry::At(at(100)).time(), Some(at(100)));
+    }
+
+    #[test]
     fn a_moment_and_a_length_have_limits() {
         assert_eq!(TimeMs::new(MAX_NUMBER + 1), None);
         assert_eq!(TimeMs::MAX.after(Ttl::ACTOR_LEASE), TimeMs::MAX);
         assert_eq!(Ttl::from_ms(0), None);
+        assert_eq!(Ttl::from_ms(1).map(Ttl::as_ms), Some(1));
         assert_eq!(Ttl::from_ms(Ttl::MAX_MS + 1), None);
         assert_eq!(Ttl::from_ms(Ttl::MAX_MS).map(Ttl::as_ms), Some(315_360_000_000));
     }

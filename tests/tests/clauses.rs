@@ -16,8 +16,9 @@ fn every_listed_clause_stands_in_the_core_and_names_its_test() {
         let deleted = clause.deleted_from(&text).unwrap();
         assert_ne!(deleted, text, "{}: nothing is deleted", clause.name);
         let in_core = clause.test.contains("::tests::");
+        let scenario = clause.test.trim_start_matches("too_many_candidates::");
         assert!(
-            in_core || SCENARIOS.iter().any(|scenario| scenario.name == clause.test),
+            in_core || SCENARIOS.iter().any(|known| known.name == scenario),
             "{}: no test is named {}",
             clause.name,
             clause.test

@@ -314,6 +314,7 @@ pub fn sweep<S: Table<Message>>(
         for id in &batch {
             let message: Option<Message> = step.get(id)?;
             if let Some(message) = message
+                && recipient.is_none_or(|recipient| message.recipient == *recipient)
                 && let MessageState::Claimed(claimed) = &message.state
                 && !claimed.expiry.is_live(now)
             {

@@ -326,3 +326,28 @@ impl MessageGrant {
         self.token
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_priority_lies_between_its_limits() {
+        for (number, priority) in [(-100, Some(-100)), (-1, Some(-1)), (0, Some(0)), (100, Some(100))] {
+            assert_eq!(Priority::new(number).map(Priority::get), priority);
+        }
+        for number in [-101, 101, 256, i64::MIN, i64::MAX] {
+            assert_eq!(Priority::new(number), None);
+        }
+        assert!(Priority::new(1) > Priority::new(0));
+        assert_eq!(Priority::new(0), Some(Priority::default()));
+    }
+
+    #[test]
+    fn the_words_for_causes_are_stable() {
+        assert_eq!(Cause::RetriesExhausted.name(), "retries_exhausted");
+        assert_eq!(Cause::WorkerLost.name(), "worker_lost");
+        assert_eq!(Cause::Holder.name(), "dead_lettered");
+        assert_eq!(Cause::Operator.name(), "operator");
+    }
+}

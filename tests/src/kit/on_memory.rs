@@ -1,5 +1,7 @@
 //! The kit on the store in memory.
 
+use core::convert::Infallible;
+
 use keyfence_core::actor::ActorLease;
 use keyfence_core::attempt::{Assignment, AssignmentState};
 use keyfence_core::event::Event;
@@ -10,8 +12,8 @@ use keyfence_core::memory::{Memory, MemoryStep, Rows};
 use keyfence_core::name::NAME_BYTES_MAX;
 use keyfence_core::refusal::RefusedCall;
 use keyfence_core::session::{Session, SessionState};
-use keyfence_core::store::{Place, Record, Store, Table};
-use keyfence_core::{Expiry, Incarnation, Name, TimeMs, Token};
+use keyfence_core::store::{Candidates, Failure, Place, Query, Record, Store, Table, Transaction};
+use keyfence_core::{Decision, Expiry, Incarnation, Name, TimeMs, Token};
 
 use super::bench::Bench;
 use super::subject::{BadExpiry, Bounds, Can};
@@ -22,28 +24,122 @@ const ROWS: usize = 12;
 const EVENTS: usize = 96;
 
 /// The store in memory, as the kit drives it.
-pub struct OnMemory(Box<Memory<ROWS, EVENTS>>);
+pub struct OnMemory(Box<Offering>);
 
 impl OnMemory {
-    /// A new ledger.
+    /// A new ledger, which offers exactly the candidates that it is asked for.
     #[must_use]
     pub fn new() -> Self {
-        Self(Box::new(Memory::new()))
+        Self(Box::new(Offering {
+            memory: Memory::new(),
+            generous: false,
+        }))
+    }
+
+    /// A new ledger, which offers more than it is asked for: after the right candidates all other rows there are.
+    #[must_use]
+    pub fn generous() -> Self {
+        Self(Box::new(Offering {
+            memory: Memory::new(),
+            generous: true,
+        }))
     }
 
     /// Rewrites the rows of one kind.
     fn rewrite<R: Record>(&mut self, change: impl Fn(&R) -> Option<R>)
     where
-        MemoryStep<ROWS, EVENTS>: Rows<R> + Table<R, Error = core::convert::Infallible>,
+        MemoryStep<ROWS, EVENTS>: Rows<R> + Table<R, Error = Infallible>,
     {
-        for before in self.0.rows::<R>().to_vec() {
+        for before in self.0.memory.rows::<R>().to_vec() {
             if let Some(after) = change(&before) {
                 self.0
+                    .memory
                     .step(|step, _now| step.put(Some(&before), &after).map(Ok))
                     .expect("memory does not fail")
                     .expect("a rewriting is not refused");
             }
         }
+    }
+}
+
+/// The store in memory, with candidates that may be too many.
+pub struct Offering {
+    memory: Memory<ROWS, EVENTS>,
+    generous: bool,
+}
+
+/// A step of [`Offering`].
+pub struct OfferingStep<'s> {
+    step: &'s mut MemoryStep<ROWS, EVENTS>,
+    generous: bool,
+}
+
+impl Store for Offering {
+    type Error = Infallible;
+    type Step<'a> = OfferingStep<'a>;
+
+    fn step<T>(
+        &mut self,
+        mut decide: impl FnMut(&mut Self::Step<'_>, TimeMs) -> Result<Decision<T>, Failure<Infallible>>,
+    ) -> Result<Decision<T>, Failure<Infallible>> {
+        let generous = self.generous;
+        self.memory
+            .step(|step, now| decide(&mut OfferingStep { step, generous }, now))
+    }
+}
+
+impl Transaction for OfferingStep<'_> {
+    type Error = Infallible;
+
+    fn last_minted(&mut self) -> Result<Option<Token>, Failure<Infallible>> {
+        self.step.last_minted()
+    }
+
+    fn mint(&mut self) -> Result<Option<Token>, Failure<Infallible>> {
+        self.step.mint()
+    }
+
+    fn incarnation_floor(&mut self) -> Result<Option<Incarnation>, Failure<Infallible>> {
+        self.step.incarnation_floor()
+    }
+
+    fn append(&mut self, event: &Event) -> Result<(), Failure<Infallible>> {
+        self.step.append(event)
+    }
+
+    fn record_refusal(&mut self, call: &RefusedCall) -> Result<(), Failure<Infallible>> {
+        self.step.record_refusal(call)
+    }
+
+    fn candidates(&mut self, query: Query<'_>, now: TimeMs, limit: usize) -> Result<Candidates, Failure<Infallible>> {
+        let mut offered = self.step.candidates(query, now, limit)?;
+        if self.generous {
+            let messages = Rows::<Message>::rows(self.step).iter().map(|row| &row.id);
+            let assignments = Rows::<Assignment>::rows(self.step).iter().map(|row| &row.id);
+            for key in messages.chain(assignments) {
+                if offered.len() < limit && !offered.contains(key) {
+                    offered.push(key.clone()).expect("there is room up to the limit");
+                }
+            }
+        }
+        Ok(offered)
+    }
+}
+
+impl<R: Record> Table<R> for OfferingStep<'_>
+where
+    MemoryStep<ROWS, EVENTS>: Table<R, Error = Infallible>,
+{
+    fn get(&mut self, key: &Name) -> Result<Option<R>, Failure<Infallible>> {
+        self.step.get(key)
+    }
+
+    fn room_for(&mut self, key: &Name) -> Result<Decision<()>, Failure<Infallible>> {
+        Table::<R>::room_for(self.step, key)
+    }
+
+    fn put(&mut self, before: Option<&R>, after: &R) -> Result<(), Failure<Infallible>> {
+        self.step.put(before, after)
     }
 }
 
@@ -66,7 +162,7 @@ fn dark_lease<K: Kind>(row: &Lease<K>) -> Option<Lease<K>> {
 }
 
 impl Bench for OnMemory {
-    type Store = Memory<ROWS, EVENTS>;
+    type Store = Offering;
 
     fn store(&mut self) -> &mut Self::Store {
         &mut self.0
@@ -90,32 +186,32 @@ impl Bench for OnMemory {
     }
 
     fn set_now(&mut self, now: TimeMs) {
-        self.0.set_now(now);
+        self.0.memory.set_now(now);
     }
 
     fn history(&mut self) -> Vec<Event> {
-        self.0.events().cloned().collect()
+        self.0.memory.events().cloned().collect()
     }
 
     fn refusals(&mut self) -> Vec<RefusedCall> {
-        self.0.refused().cloned().collect()
+        self.0.memory.refused().cloned().collect()
     }
 
     /// Rows in memory have no form that could be malformed in more than one way.
     fn damage(&mut self, place: Place, key: &Name, _how: BadExpiry) {
-        assert!(self.0.damage(place, key), "no room for another mark");
+        assert!(self.0.memory.damage(place, key), "no room for another mark");
     }
 
     fn prune(&mut self) {
-        self.0.prune();
+        self.0.memory.prune();
     }
 
     fn lift_counter(&mut self, floor: Token) {
-        self.0.lift_counter(floor);
+        self.0.memory.lift_counter(floor);
     }
 
     fn raise_incarnations(&mut self, floor: Incarnation) {
-        self.0.raise_incarnation_floor(floor);
+        self.0.memory.raise_incarnation_floor(floor);
     }
 
     fn reboot(&mut self) {
