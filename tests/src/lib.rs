@@ -1,3 +1,7 @@
 //! How keyfence is proved.
 
+pub mod clauses;
+pub mod faults;
 pub mod kit;
+pub mod model;
+pub mod storm;

@@ -5,7 +5,8 @@ use keyfence::{Severity, doctor};
 use serde_json::{Value, json};
 
 use super::exit::{Answered, Status};
-use super::output::{Answer, Paint};
+use super::format::Paint;
+use super::output::Answer;
 use super::progress::Bar;
 use super::{Access, Context};
 
@@ -23,7 +24,7 @@ pub(crate) struct Doctor {}
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let path = context.ledger_path();
-        let bar = Bar::new();
+        let mut bar = Bar::new();
         let report = doctor(&path, &context.options(Access::Read), &mut |progress| {
             bar.show(progress)
         });
@@ -62,7 +63,7 @@ impl Doctor {
             for finding in &report.findings {
                 let mark = match finding.severity {
                     Severity::Sound => paint.good("ok     "),
-                    Severity::Warning => paint.bold("warning"),
+                    Severity::Warning => paint.warn("warning"),
                     Severity::Damage => paint.bad("DAMAGE "),
                 };
                 text.push_str(&format!("{mark}  {}: {}\n", finding.topic, finding.what));

@@ -13,8 +13,13 @@ use keyfence::core::attempt::Done;
 use keyfence::core::{Refusal, TimeMs, Token};
 use serde_json::{Map, Value, json};
 
+use super::format::{Paint, base64, shown, span, utc, visible};
+
 /// How many rows a table is laid out for at a time, so that a list of any length needs little memory.
 const ROWS_AT_A_TIME: usize = 500;
+
+/// How many characters of a process identity tell one from another at a glance: `proc_` and eight digits.
+const PROCESS_SHORT: usize = 13;
 
 /// Where and how this call prints.
 #[derive(Debug)]
@@ -37,7 +42,8 @@ impl Output {
     pub(crate) fn answer(&self, answer: &Answer) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", Value::Object(answer.fields.clone()))?;
+            serde_json::to_writer(&mut out, &answer.fields)?;
+            writeln!(out)?;
         } else {
             let paint = Paint::of(io::stdout().is_terminal());
             out.write_all(self.lines(answer, paint).as_bytes())?;
@@ -107,6 +113,7 @@ impl Output {
             .fields
             .iter()
             .filter(|(key, _)| !answer.in_headline.contains(&key.as_str()))
+            .filter(|(_, value)| !(answer.counts && is_zero(value)))
             .map(|(key, value)| (label(key), self.value(key, value)))
             .collect();
         let width = shown.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
@@ -116,11 +123,26 @@ impl Output {
         text
     }
 
+    /// A field in a cell of a table: on a terminal short, `show` has the whole.
+    fn cell(&self, key: &str, value: &Value, terminal: bool) -> String {
+        let moment = value.as_u64().and_then(TimeMs::new).filter(|_| is_moment(key));
+        match (moment, value.as_str()) {
+            (Some(moment), _) if terminal => self.distance(moment),
+            (Some(moment), _) => utc(moment),
+            (None, Some(id)) if terminal && key == "process" => id.get(..PROCESS_SHORT).unwrap_or(id).to_owned(),
+            (None, _) => self.value(key, value),
+        }
+    }
+
     /// A field for people.
     fn value(&self, key: &str, value: &Value) -> String {
         match value {
             Value::Null => String::new(),
             Value::String(text) => visible(text),
+            Value::Number(number) if key == "now_ms" => number
+                .as_u64()
+                .and_then(TimeMs::new)
+                .map_or_else(|| number.to_string(), utc),
             Value::Number(number) if is_moment(key) => number
                 .as_u64()
                 .and_then(TimeMs::new)
@@ -153,12 +175,19 @@ impl Output {
     }
 }
 
+/// Whether a field says nothing to people: a count of nothing.
+fn is_zero(value: &Value) -> bool {
+    value.as_u64() == Some(0)
+}
+
 /// An object to print, and its headline for people.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     fields: Map<String, Value>,
     headline: Option<String>,
     in_headline: Vec<&'static str>,
+    /// Whether its numbers are counts, of which people see only those that are not zero.
+    counts: bool,
     body: Option<Vec<u8>>,
 }
 
@@ -169,6 +198,7 @@ impl Answer {
             fields: Map::new(),
             headline: None,
             in_headline: vec!["outcome"],
+            counts: false,
             body: None,
         }
     }
@@ -252,6 +282,12 @@ impl Answer {
         self
     }
 
+    /// Leaves zeros out for people.
+    pub(crate) fn counts(mut self) -> Self {
+        self.counts = true;
+        self
+    }
+
     /// The headline for people, and the fields that it already says.
     pub(crate) fn headline(mut self, headline: String, says: &[&'static str]) -> Self {
         self.headline = Some(headline);
@@ -321,7 +357,7 @@ impl List<'_> {
         for row in self.rows.drain(..) {
             table.add_row(self.columns.iter().map(|(_, field)| {
                 row.get(field)
-                    .map_or_else(String::new, |value| self.output.value(field, value))
+                    .map_or_else(String::new, |value| self.output.cell(field, value, terminal))
             }));
         }
         self.printed = true;
@@ -363,7 +399,7 @@ fn why(refusal: &Refusal, asked: &str, output: &Output) -> String {
 
 /// Whether a field is a moment and not a length of time.
 fn is_moment(key: &str) -> bool {
-    key.ends_with("_at_ms") || matches!(key, "since_ms" | "now_ms" | "not_before_ms")
+    key.ends_with("_at_ms") || matches!(key, "at_ms" | "since_ms" | "now_ms" | "not_before_ms")
 }
 
 /// A field's name for people.
@@ -378,138 +414,6 @@ fn label(key: &str) -> &str {
     }
 }
 
-/// Whether and how to colour.
-#[derive(Clone, Copy)]
-pub(crate) struct Paint(bool);
-
-impl Paint {
-    /// For a stream that is a terminal or not.
-    pub(crate) fn of(terminal: bool) -> Self {
-        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self(terminal && !no_color && !dumb)
-    }
-
-    fn paint(self, code: &str, text: &str) -> String {
-        if self.0 && !text.is_empty() {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
-    }
-
-    pub(crate) fn bold(self, text: &str) -> String {
-        self.paint("1", text)
-    }
-
-    pub(crate) fn dim(self, text: &str) -> String {
-        self.paint("2", text)
-    }
-
-    pub(crate) fn good(self, text: &str) -> String {
-        self.paint("32", text)
-    }
-
-    pub(crate) fn bad(self, text: &str) -> String {
-        self.paint("31", text)
-    }
-
-    fn outcome(self, outcome: &str) -> String {
-        let code = match outcome {
-            "granted" | "done" | "already_done" => "1;32",
-            "refused" => "1;33",
-            _ => "1;31",
-        };
-        self.paint(code, outcome)
-    }
-}
-
-/// Makes control characters visible: what others wrote must not drive this terminal.
-fn visible(text: &str) -> String {
-    let mut visible = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() && c != '\n' && c != '\t' {
-            visible.extend(c.escape_default());
-        } else {
-            visible.push(c);
-        }
-    }
-    visible
-}
-
-/// A body as it is, or fit for a terminal.
-fn shown(body: &[u8], terminal: bool) -> Vec<u8> {
-    if terminal {
-        visible(&String::from_utf8_lossy(body)).into_bytes()
-    } else {
-        body.to_owned()
-    }
-}
-
-/// A length of time in its two greatest units.
-pub(crate) fn span(length: Duration) -> String {
-    let ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
-    let units = [
-        ("y", 365 * 86_400_000),
-        ("d", 86_400_000),
-        ("h", 3_600_000),
-        ("m", 60_000),
-        ("s", 1_000),
-        ("ms", 1),
-    ];
-    let Some(first) = units.iter().position(|(_, unit)| ms >= *unit) else {
-        return "0s".to_owned();
-    };
-    let (name, unit) = units[first];
-    let (whole, rest) = (ms / unit, ms % unit);
-    match units.get(first + 1) {
-        Some((next_name, next_unit)) if *next_unit > 1 && rest >= *next_unit => {
-            format!("{whole}{name} {}{next_name}", rest / next_unit)
-        }
-        Some(_) | None => format!("{whole}{name}"),
-    }
-}
-
-/// A moment as UTC, by the civil calendar.
-pub(crate) fn utc(time: TimeMs) -> String {
-    let seconds = time.as_ms() / 1_000;
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // Days since 0000-03-01, in eras of 400 years; the year begins in March so that the leap day is its last one.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z",
-        of_day / 3_600,
-        of_day / 60 % 60,
-        of_day % 60
-    )
-}
-
-/// Bytes in the usual base64 alphabet, with padding (RFC 4648, section 4).
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let mut group = [0_u8; 3];
-        group[..chunk.len()].copy_from_slice(chunk);
-        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
-        for (index, shift) in [18, 12, 6, 0].into_iter().enumerate() {
-            if index <= chunk.len() {
-                text.push(char::from(ALPHABET[(bits >> shift & 0x3f) as usize]));
-            } else {
-                text.push('=');
-            }
-        }
-    }
-    text
-}
-
 /// The object of a usage error.
 pub(crate) fn usage(reason: &str) -> Answer {
     Answer::error("usage", reason, "see `keyfence help`, or `--help` after the command")
@@ -517,8 +421,13 @@ pub(crate) fn usage(reason: &str) -> Answer {
 
 /// The object of an outcome that nobody knows.
 pub(crate) fn unknown(error: &keyfence::Error) -> Answer {
+    let cause = if let keyfence::Error::Unknown(cause) = error {
+        cause.name()
+    } else {
+        error.name()
+    };
     Answer::new("unknown")
-        .with("error", error.name())
+        .with("error", cause)
         .with("reason", error.to_string())
         .with("next", error.next())
 }
@@ -534,60 +443,6 @@ pub(crate) fn pretty(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(ms: u64) -> TimeMs {
-        TimeMs::new(ms).unwrap()
-    }
-
-    #[test]
-    fn a_moment_is_written_by_the_civil_calendar() {
-        for (ms, text) in [
-            (0, "1970-01-01 00:00:00Z"),
-            (951_782_400_000, "2000-02-29 00:00:00Z"),
-            (1_709_251_199_999, "2024-02-29 23:59:59Z"),
-            (1_798_761_600_000, "2027-01-01 00:00:00Z"),
-            (4_107_542_400_000, "2100-03-01 00:00:00Z"),
-        ] {
-            assert_eq!(utc(at(ms)), text);
-        }
-    }
-
-    #[test]
-    fn a_span_has_at_most_two_units() {
-        for (ms, text) in [
-            (0, "0s"),
-            (1, "1ms"),
-            (1_500, "1s"),
-            (90_000, "1m 30s"),
-            (900_000, "15m"),
-            (7_260_000, "2h 1m"),
-            (90 * 86_400_000, "90d"),
-        ] {
-            assert_eq!(span(Duration::from_millis(ms)), text);
-        }
-    }
-
-    #[test]
-    fn base64_is_that_of_the_standard() {
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-        assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
-    }
-
-    #[test]
-    fn what_others_wrote_does_not_drive_the_terminal() {
-        assert_eq!(visible("a\x1b[2Jb\tc\n"), "a\\u{1b}[2Jb\tc\n");
-        assert_eq!(shown(b"\x1b\xff", false), b"\x1b\xff");
-    }
 
     #[test]
     fn a_refusal_never_carries_a_token_as_authority() {

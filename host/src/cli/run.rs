@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
+use keyfence::core::actor::Released;
 use keyfence::core::attempt::Done;
 use keyfence::core::{Name, Ttl};
 use keyfence::fresh;
@@ -140,7 +141,10 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         .with("attempt", authority.attempt.attempt().to_string())
         .with_bytes("result", &report.result)
         .with("authority_lost", authority_lost || status == Status::Refused)
-        .with("released", matches!(report.released, Ok(Ok(_))));
+        .with(
+            "released",
+            matches!(report.released, Ok(Ok(Released::Now | Released::Already))),
+        );
     let answer = match report.program {
         Some(program) => ended(answer, program),
         None => answer,
@@ -169,7 +173,10 @@ impl ReportFile {
             Err(failure) => context.describe(failure),
         };
         let Some(file) = &mut self.0 else {
-            if context.output().is_json() || status != Status::Program(0) {
+            if status == Status::Done {
+                // No program ran: the output is free for the answer.
+                context.output().answer(&answer)?;
+            } else if context.output().is_json() || status != Status::Program(0) {
                 context.output().no_answer(&answer)?;
             }
             return Ok(status);

@@ -8,8 +8,9 @@ use keyfence::{Ledger, Page};
 use serde_json::Value;
 
 use super::exit::{Answered, Failure, Status as Exit};
-use super::output::{Answer, span};
-use super::{Access, Context, assignment, host, session};
+use super::format::span;
+use super::output::Answer;
+use super::{Access, Context, FIRST_PAGE, assignment, host, session};
 
 /// How many claims of each kind are listed.
 const LISTED_MAX: usize = 100;
@@ -88,7 +89,9 @@ impl Status {
             .with("sessions_finished", status.sessions_finished)
             .with("events", status.last_event)
             .with("refusals", status.refusals)
-            .with("expiries_too_far", status.expiries_too_far);
+            .with("expiries_too_far", status.expiries_too_far)
+            .counts()
+            .headline(format!("ledger {}", ledger.path().display()), &["ledger"]);
         output.answer(&answer)?;
         if !output.is_json() && status.expiries_too_far > 0 {
             output.note(&format!(
@@ -190,7 +193,7 @@ fn gather(
     mut look: impl FnMut(Page) -> Result<Looked, Failure>,
 ) -> Result<(), Failure> {
     let mut wanted = usize::try_from(there_are).unwrap_or(usize::MAX).min(LISTED_MAX);
-    let mut page = Page { after: 0, limit: 500 };
+    let mut page = FIRST_PAGE;
     while wanted > 0 {
         let (last, found) = look(page)?;
         let Some(last) = last else {

@@ -18,7 +18,8 @@ use serde_json::Value;
 
 use super::Context;
 use super::exit::{Answered, Failure, Status};
-use super::output::{Paint, pretty};
+use super::format::Paint;
+use super::output::pretty;
 
 /// Watch a stale worker being refused: two of Lucy's staff, one shop, one numbered key
 #[derive(Debug, Args)]
@@ -146,19 +147,22 @@ impl Story {
 
     /// Something that somebody does, and what comes of it.
     fn line(&mut self, who: &str, result: &str) {
-        self.text.push_str(&format!("  {who:<44}  {}\n", self.coloured(result)));
+        let result = if result.starts_with("refused") {
+            self.paint.warn(result)
+        } else {
+            self.paint.good(result)
+        };
+        self.text.push_str(&format!("  {who:<44}  {result}\n"));
+    }
+
+    /// The same where there is no fence.
+    fn wrong(&mut self, who: &str, result: &str) {
+        self.text
+            .push_str(&format!("  {who:<44}  {}\n", self.paint.bad(result)));
     }
 
     fn moral(&mut self, moral: &str) {
         self.text.push_str(&format!("  {}\n", self.paint.dim(moral)));
-    }
-
-    fn coloured(&self, result: &str) -> String {
-        if result.starts_with("refused") {
-            self.paint.bad(result)
-        } else {
-            self.paint.good(result)
-        }
     }
 }
 
