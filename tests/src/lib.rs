@@ -1,1 +1,3 @@
 //! How keyfence is proved.
+
+pub mod bench;

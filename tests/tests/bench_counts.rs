@@ -1,0 +1,35 @@
+//! What goes to disk, counted. In a program of its own, because the counting file system counts for a whole process;
+//! one test, because tests of one program run side by side.
+
+use keyfence_tests::bench::count::{Counting, Written};
+
+#[test]
+fn a_commit_is_one_sync_and_its_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let counting = Counting::install().unwrap();
+    assert!(Counting::install().is_err(), "one at a time");
+    let connection = rusqlite::Connection::open(folder.path().join("counted.db")).unwrap();
+    connection.pragma_update(None, "journal_mode", "WAL").unwrap();
+    connection.pragma_update(None, "synchronous", "FULL").unwrap();
+    connection
+        .execute_batch("CREATE TABLE t(x); INSERT INTO t VALUES(1);")
+        .unwrap();
+    let before = counting.written();
+    for _ in 0..10 {
+        connection.execute("INSERT INTO t VALUES(1)", []).unwrap();
+    }
+    let page_and_header = 4096 + 24;
+    let ten_commits = Written {
+        log_syncs: 10,
+        file_syncs: 0,
+        log_bytes: 10 * page_and_header,
+        file_bytes: 0,
+    };
+    assert_eq!(counting.written() - before, ten_commits);
+    let before = counting.written();
+    connection
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .unwrap();
+    let checkpoint = counting.written() - before;
+    assert_eq!((checkpoint.file_syncs, checkpoint.file_bytes), (1, 2 * 4096));
+}
