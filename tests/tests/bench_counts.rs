@@ -1,10 +1,17 @@
-//! What goes to disk, counted. In a program of its own, because the counting file system counts for a whole process;
-//! one test, because tests of one program run side by side.
+//! What goes to disk, counted: exact on any machine. In a program of its own, and one test at a time, because the counting
+//! file system counts for the whole process.
+
+use std::sync::{Mutex, PoisonError};
 
 use keyfence_tests::bench::count::{Counting, Written};
+use keyfence_tests::bench::counts::cost;
+use keyfence_tests::bench::queue::{Kind, Manner};
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
-fn a_commit_is_one_sync_and_its_pages() {
+fn a_bare_commit_is_one_sync_and_its_pages() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let counting = Counting::install().unwrap();
     assert!(Counting::install().is_err(), "one at a time");
@@ -32,4 +39,20 @@ fn a_commit_is_one_sync_and_its_pages() {
         .unwrap();
     let checkpoint = counting.written() - before;
     assert_eq!((checkpoint.file_syncs, checkpoint.file_bytes), (1, 2 * 4096));
+}
+
+#[test]
+fn a_message_costs_two_syncs_one_by_one_and_one_fused() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    for kind in Kind::ALL {
+        for (manner, syncs) in [
+            (Manner::OneByOne, 2.0),
+            (Manner::Fused, 1.0),
+            (Manner::Batches(10), 0.2),
+        ] {
+            let cost = cost(folder.path(), kind, manner).unwrap();
+            assert_eq!(cost.syncs, syncs, "{kind} {manner:?}");
+        }
+    }
 }

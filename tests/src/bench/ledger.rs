@@ -29,6 +29,14 @@ fn granted<T>(outcome: Result<Decision<T>, Error>) -> Result<T> {
     outcome?.map_err(|refusal| anyhow!("refused: {refusal:?}"))
 }
 
+/// Every call of the benchmark is the first of its kind.
+fn done_now(done: Done) -> Result<()> {
+    match done {
+        Done::Now => Ok(()),
+        Done::Already => bail!("it was done before"),
+    }
+}
+
 impl Keyfence {
     /// Opens the ledger, creating it when it is not there.
     ///
@@ -89,10 +97,7 @@ impl Queue for Keyfence {
     fn send(&mut self, count: usize) -> Result<()> {
         let messages = (0..count).map(|_| self.message()).collect::<Result<Vec<_>>>()?;
         for sent in granted(self.ledger()?.call().mailbox_send_batch(&messages))? {
-            match sent {
-                Ok(Done::Now) => {}
-                other @ (Ok(Done::Already) | Err(_)) => bail!("a message was not sent: {other:?}"),
-            }
+            done_now(granted(Ok(sent))?)?;
         }
         Ok(())
     }
@@ -106,7 +111,7 @@ impl Queue for Keyfence {
         match self.held.as_slice() {
             [] => {}
             [grant] => {
-                granted(self.ledger()?.call().mailbox_complete(grant, RESULT))?;
+                done_now(granted(self.ledger()?.call().mailbox_complete(grant, RESULT))?)?;
             }
             grants => {
                 let completions: Vec<_> = grants
@@ -114,7 +119,7 @@ impl Queue for Keyfence {
                     .map(|grant| Completion { grant, result: RESULT })
                     .collect();
                 for done in granted(self.ledger()?.call().mailbox_complete_batch(&completions))? {
-                    done.map_err(|refusal| anyhow!("refused: {refusal:?}"))?;
+                    done_now(granted(Ok(done))?)?;
                 }
             }
         }
@@ -129,7 +134,8 @@ impl Queue for Keyfence {
                 .call()
                 .mailbox_complete_and_next(&grant, RESULT, &self.claim, 1),
         )?;
-        let next = both.next.map_err(|refusal| anyhow!("refused: {refusal:?}"))?;
+        done_now(both.done)?;
+        let next = granted(Ok(both.next))?;
         Ok(self.hold(next))
     }
 
