@@ -60,3 +60,67 @@ pub(crate) fn record<S: Transaction>(step: &mut S, refusal: &Refusal, subject: &
     };
     drop(step.record_refusal(&call));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Candidates, Corrupt, Place, Query};
+    use crate::token::Incarnation;
+
+    /// A step that cannot record a refusal, and whose counter may be damaged.
+    struct Failing {
+        counter: Option<Token>,
+    }
+
+    impl Transaction for Failing {
+        type Error = &'static str;
+        fn last_minted(&mut self) -> Result<Option<Token>, Failure<Self::Error>> {
+            let damage = Corrupt {
+                place: Place::Counter,
+                key: None,
+                why: "unreadable",
+            };
+            self.counter.map(Some).ok_or(damage.into())
+        }
+        fn mint(&mut self) -> Result<Option<Token>, Failure<Self::Error>> {
+            Ok(None)
+        }
+        fn incarnation_floor(&mut self) -> Result<Option<Incarnation>, Failure<Self::Error>> {
+            Ok(None)
+        }
+        fn append(&mut self, _event: &Event) -> Result<(), Failure<Self::Error>> {
+            Err(Failure::Store("full"))
+        }
+        fn record_refusal(&mut self, _call: &RefusedCall) -> Result<(), Failure<Self::Error>> {
+            Err(Failure::Store("full"))
+        }
+        fn candidates(
+            &mut self,
+            _query: Query<'_>,
+            _now: TimeMs,
+            _limit: usize,
+        ) -> Result<Candidates, Failure<Self::Error>> {
+            Ok(Candidates::new())
+        }
+    }
+
+    fn refused(step: &mut Failing) -> Result<Refusal, Failure<&'static str>> {
+        let subject = Name::new("msg-1").unwrap();
+        let refusal = Refusal::new(Reason::FencingTokenStale);
+        refuse(step, refusal, &subject, Token::FIRST, TimeMs::ZERO)
+    }
+
+    #[test]
+    fn a_refusal_stands_when_its_record_cannot_be_written() {
+        let mut step = Failing {
+            counter: Some(Token::FIRST),
+        };
+        assert_eq!(refused(&mut step), Ok(Refusal::new(Reason::FencingTokenStale)));
+    }
+
+    #[test]
+    fn a_damaged_counter_is_reported_and_not_guessed_over() {
+        let answer = refused(&mut Failing { counter: None });
+        assert!(matches!(answer, Err(Failure::Corrupt(corrupt)) if corrupt.place == Place::Counter));
+    }
+}

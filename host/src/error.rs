@@ -257,3 +257,9 @@ impl From<Failure<Self>> for Error {
         }
     }
 }
+
+pub(crate) fn unavailable() -> Error {
+    Error::Bug {
+        what: "this part is not built yet".into(),
+    }
+}

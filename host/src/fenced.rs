@@ -7,7 +7,7 @@ use keyfence_core::session::SessionGrant;
 use rusqlite::Connection;
 
 use crate::error::{Error, Outcome};
-use crate::ledger::{Ledger, unavailable};
+use crate::ledger::Ledger;
 
 /// The terminal write that the caller's rows are committed with.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ impl Tx<'_> {
     /// # Errors
     /// [`Error`].
     pub fn terminal(&mut self, _terminal: Terminal<'_>) -> Outcome<Pending<Done>> {
-        Err(unavailable())
+        Err(crate::error::unavailable())
     }
 }
 
@@ -114,7 +114,7 @@ impl Ledger {
         _terminal: Terminal<'_>,
         _work: impl FnOnce(&Connection) -> Result<R, E>,
     ) -> Result<Decision<Fenced<R>>, FencedError<E>> {
-        Err(unavailable().into())
+        Err(crate::error::unavailable().into())
     }
 
     /// Runs `work` in one write transaction.
@@ -125,7 +125,7 @@ impl Ledger {
         &self,
         _work: impl FnOnce(&mut Tx<'_>) -> Result<R, E>,
     ) -> Result<(R, Receipt), FencedError<E>> {
-        Err(unavailable().into())
+        Err(crate::error::unavailable().into())
     }
 
     /// Makes a terminal write in a write transaction that the caller began on a connection of his own to this file.
@@ -133,6 +133,6 @@ impl Ledger {
     /// # Errors
     /// [`Error`].
     pub fn terminal_in(&self, _connection: &Connection, _terminal: Terminal<'_>) -> Outcome<Pending<Done>> {
-        Err(unavailable())
+        Err(crate::error::unavailable())
     }
 }

@@ -7,7 +7,6 @@ use keyfence_core::gate::{Admitted, Binding, Gate, LedgerCounter};
 use keyfence_core::{Name, Token};
 
 use crate::error::Error;
-use crate::ledger::unavailable;
 
 /// Why a gate came to no decision.
 pub type GateError = Error;
@@ -42,7 +41,7 @@ impl FileGate {
         _counter: impl FnOnce() -> LedgerCounter,
         _act: impl FnOnce(Admitted) -> R,
     ) -> Result<Decision<(Admitted, R)>, Error> {
-        Err(unavailable())
+        Err(crate::error::unavailable())
     }
 
     /// The gate as it stands; `None` while no file is there.
@@ -50,7 +49,7 @@ impl FileGate {
     /// # Errors
     /// [`Error`].
     pub fn show(&self) -> Result<Option<Gate>, Error> {
-        Err(unavailable())
+        Err(crate::error::unavailable())
     }
 
     /// Binds the gate to another claim; its mark starts anew.
@@ -58,7 +57,7 @@ impl FileGate {
     /// # Errors
     /// [`Error`].
     pub fn rebind(&self, _binding: &Binding) -> Result<(), Error> {
-        Err(unavailable())
+        Err(crate::error::unavailable())
     }
 
     /// The gate's name: that of its file.
@@ -66,6 +65,6 @@ impl FileGate {
     /// # Errors
     /// [`Error`].
     pub fn name(&self) -> Result<Name, Error> {
-        Err(unavailable())
+        Err(crate::error::unavailable())
     }
 }

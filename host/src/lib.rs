@@ -4,10 +4,13 @@ mod call;
 mod clock;
 mod error;
 mod fenced;
+pub mod fresh;
 mod gate_file;
 mod ledger;
 mod maintain;
 mod message;
+pub mod run;
+mod store;
 mod view;
 
 pub use call::{Call, RequestId};

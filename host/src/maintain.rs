@@ -7,7 +7,7 @@ use keyfence_core::refusal::Holder;
 use keyfence_core::{LedgerId, Name, TimeMs, Token};
 
 use crate::error::Error;
-use crate::ledger::{Ledger, Options, unavailable};
+use crate::ledger::{Ledger, Options};
 
 /// How far long work has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ pub fn doctor(_ledger: &Path, _options: &Options, _progress: &mut dyn FnMut(Prog
         findings: vec![Finding {
             severity: Severity::Damage,
             topic: "doctor",
-            what: unavailable().to_string(),
+            what: crate::error::unavailable().to_string(),
             next: String::new(),
         }],
     }
@@ -153,7 +153,7 @@ pub fn doctor(_ledger: &Path, _options: &Options, _progress: &mut dyn FnMut(Prog
 /// # Errors
 /// [`Error`].
 pub fn backup(_ledger: &Ledger, _to: &Path, _progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
-    Err(unavailable())
+    Err(crate::error::unavailable())
 }
 
 /// Restores a backup into a ledger, voids every claim and lifts the counter.
@@ -167,7 +167,7 @@ pub fn restore(
     _options: &Options,
     _progress: &mut dyn FnMut(Progress),
 ) -> Result<Restored, Error> {
-    Err(unavailable())
+    Err(crate::error::unavailable())
 }
 
 /// Drops what was finished more than `older_than` ago.
@@ -175,5 +175,5 @@ pub fn restore(
 /// # Errors
 /// [`Error`].
 pub fn prune(_ledger: &Ledger, _older_than: Duration, _progress: &mut dyn FnMut(Progress)) -> Result<Pruned, Error> {
-    Err(unavailable())
+    Err(crate::error::unavailable())
 }

@@ -10,7 +10,7 @@ use keyfence_core::session::Session;
 use keyfence_core::{Name, TimeMs, Token};
 
 use crate::error::Error;
-use crate::ledger::{Ledger, unavailable};
+use crate::ledger::Ledger;
 
 /// A part of a list, so that no list has to fit in memory: the rows after the one numbered `after`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +172,7 @@ macro_rules! lists {
             /// # Errors
             /// [`Error`].
             pub fn $list(&self, _page: Page) -> Result<Vec<$view>, Error> {
-                Err(unavailable())
+                Err(crate::error::unavailable())
             }
 
             /// The one of this name, with its texts.
@@ -180,7 +180,7 @@ macro_rules! lists {
             /// # Errors
             /// [`Error`].
             pub fn $one(&self, _name: &Name) -> Result<Option<$view>, Error> {
-                Err(unavailable())
+                Err(crate::error::unavailable())
             }
         )*}
     };
@@ -205,7 +205,7 @@ impl Ledger {
     /// # Errors
     /// [`Error`].
     pub fn events(&self, _since: u64, _limit: usize) -> Result<Vec<EventRecord>, Error> {
-        Err(unavailable())
+        Err(crate::error::unavailable())
     }
 
     /// The last recorded refusals, newest first.
@@ -213,7 +213,7 @@ impl Ledger {
     /// # Errors
     /// [`Error`].
     pub fn refusals(&self, _limit: usize) -> Result<Vec<RefusalRecord>, Error> {
-        Err(unavailable())
+        Err(crate::error::unavailable())
     }
 
     /// Counts.
@@ -221,6 +221,14 @@ impl Ledger {
     /// # Errors
     /// [`Error`].
     pub fn status(&self) -> Result<Status, Error> {
-        Err(unavailable())
+        Err(crate::error::unavailable())
     }
+}
+
+pub(crate) fn open_messages(
+    _connection: &rusqlite::Connection,
+    _recipient: &Name,
+    _page: Page,
+) -> Result<Vec<MessageView>, Error> {
+    Err(crate::error::unavailable())
 }

@@ -1,3 +1,4 @@
 //! How keyfence is proved.
 
 pub mod bench;
+pub mod kit;

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::bare::CHECKPOINT_PAGES;
 use super::queue::{Kind, Manner, Queue, Stretch, work};
 
-/// Messages that wrap the write-ahead log at least once at 1,000 pages a checkpoint, at 3 pages a message or more.
-const WARM_UP: usize = 400;
+/// Messages that wrap the write-ahead log at least once: they write 3 pages each or more.
+const WARM_UP: usize = CHECKPOINT_PAGES as usize / 3 + 10;
 /// As many for a file whose log has wrapped already.
 const WARM_UP_AGAIN: usize = 40;
 /// From how many messages on a file is kept instead of being copied for every round.
