@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use keyfence_tests::bench::count::{Counting, Written};
-use keyfence_tests::bench::counts::cost;
+use keyfence_tests::bench::counts::syncs;
 use keyfence_tests::bench::queue::{Kind, Manner};
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -46,13 +46,12 @@ fn a_message_costs_two_syncs_one_by_one_and_one_fused() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     for kind in Kind::ALL {
-        for (manner, syncs) in [
+        for (manner, exact) in [
             (Manner::OneByOne, 2.0),
             (Manner::Fused, 1.0),
             (Manner::Batches(10), 0.2),
         ] {
-            let cost = cost(folder.path(), kind, manner).unwrap();
-            assert_eq!(cost.syncs, syncs, "{kind} {manner:?}");
+            assert_eq!(syncs(folder.path(), kind, manner).unwrap(), exact, "{kind} {manner:?}");
         }
     }
 }

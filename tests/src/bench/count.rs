@@ -30,6 +30,14 @@ pub struct Written {
     pub file_bytes: u64,
 }
 
+impl Written {
+    /// Syncs of either file.
+    #[must_use]
+    pub const fn syncs(&self) -> u64 {
+        self.log_syncs + self.file_syncs
+    }
+}
+
 #[derive(Debug)]
 struct Counters {
     syncs: AtomicU64,

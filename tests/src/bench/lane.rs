@@ -1,11 +1,13 @@
 //! Files to measure on: how they are filled, copied and kept comparable from round to round.
 //!
-//! * **L1.** A round starts on a write-ahead log that has wrapped once, so that no commit has to make the file longer.
+//! * **L1.** A round starts on a write-ahead log that is as long as it gets, so that no commit has to make it longer: that
+//!   is how a ledger lives from its first checkpoint on.
 //! * **L2.** A small load is copied afresh for every round; a large one is kept and topped up by what was worked off.
 //!   So the counts in a load's name hold in every round (a large one's finished messages only grow).
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,10 +15,10 @@ use anyhow::{Context as _, Result, ensure};
 use super::bare::CHECKPOINT_PAGES;
 use super::queue::{Kind, Manner, Queue, Stretch, work};
 
-/// Messages that wrap the write-ahead log at least once: they write 3 pages each or more.
-const WARM_UP: usize = CHECKPOINT_PAGES as usize / 3 + 10;
-/// As many for a file whose log has wrapped already.
-const WARM_UP_AGAIN: usize = 40;
+/// Messages worked off before a round: statements are prepared, pages are read.
+const WARM_UP: usize = 40;
+/// A page and its header in the log.
+const LOG_FRAME_BYTES: usize = 4096 + 24;
 /// From how many messages on a file is kept instead of being copied for every round.
 const KEPT_FROM: usize = 50_000;
 /// How many messages a transaction of the filling takes.
@@ -74,8 +76,7 @@ impl Workshop {
         }
     }
 
-    /// The filled file of this kind; not to be written, but copied. Filled by the contender's own batch calls, so that
-    /// every row, index entry and event is the genuine one.
+    /// The filled file of this kind; not to be written, but copied.
     ///
     /// # Errors
     /// When it cannot be filled.
@@ -84,28 +85,35 @@ impl Workshop {
             return Ok(path.clone());
         }
         let path = self.folder.join(format!("{kind}-{}-{}.db", load.finished, load.ready));
-        let mut queue = kind.open(&path)?;
-        for (count, finish) in [(load.finished, true), (load.ready, false)] {
-            let mut left = count;
-            while left > 0 {
-                let batch = left.min(FILL_BATCH);
-                queue.send(batch)?;
-                if finish {
-                    ensure!(queue.claim(batch)? == batch, "the queue ran dry while it was filled");
-                    queue.complete()?;
-                }
-                left -= batch;
-            }
-        }
-        queue.checkpoint()?;
-        drop(queue);
+        fill(kind, &path, load)?;
         self.made.insert((kind, load), path.clone());
         Ok(path)
     }
 }
 
-/// Copies a database file without its log, which must have been checkpointed, and makes it durable: what the copy left
-/// in the page cache must not be written while something is timed.
+/// Fills a file by the contender's own batch calls, so that every row, index entry and event is the genuine one.
+///
+/// # Errors
+/// When the store fails.
+pub fn fill(kind: Kind, path: &Path, load: Load) -> Result<()> {
+    let mut queue = kind.open(path)?;
+    for (count, finish) in [(load.finished, true), (load.ready, false)] {
+        let mut left = count;
+        while left > 0 {
+            let batch = left.min(FILL_BATCH);
+            queue.send(batch)?;
+            if finish {
+                ensure!(queue.claim(batch)? == batch, "the queue ran dry while it was filled");
+                queue.complete()?;
+            }
+            left -= batch;
+        }
+    }
+    queue.checkpoint()
+}
+
+/// Copies a database file whose log was checkpointed, gives it a log of full length, and makes both durable: what a copy
+/// leaves in the page cache must not be written while something is timed.
 ///
 /// # Errors
 /// When it cannot be copied.
@@ -113,6 +121,13 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     remove(to)?;
     fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     File::open(to)?.sync_all()?;
+    // Nothing in it passes for a log: SQLite begins a new one in the same blocks (L1).
+    let mut name = to.as_os_str().to_owned();
+    name.push("-wal");
+    let log = File::create(&name)?;
+    log.set_permissions(fs::metadata(to)?.permissions())?;
+    (&log).write_all(&vec![0; (CHECKPOINT_PAGES as usize + 100) * LOG_FRAME_BYTES])?;
+    log.sync_all()?;
     Ok(())
 }
 
@@ -167,15 +182,15 @@ impl Lane {
     /// # Errors
     /// When the store fails.
     pub fn begin(&mut self, messages: usize) -> Result<()> {
-        let (mut queue, warm_up) = match self.queue.take() {
-            Some(queue) => (queue, WARM_UP_AGAIN),
+        let mut queue = match self.queue.take() {
+            Some(queue) => queue,
             None => {
                 copy(&self.template, &self.path)?;
-                (self.kind.open(&self.path)?, WARM_UP)
+                self.kind.open(&self.path)?
             }
         };
-        queue.send(messages + warm_up)?;
-        work(&mut *queue, Manner::OneByOne, warm_up)?;
+        queue.send(messages + WARM_UP)?;
+        work(&mut *queue, Manner::OneByOne, WARM_UP)?;
         self.manner.begin(&mut *queue)?;
         self.queue = Some(queue);
         Ok(())

@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde_json::json;
 use tempfile::TempDir;
@@ -60,6 +60,24 @@ enum Part {
     /// One process of the section `four`.
     #[command(hide = true)]
     Worker(four::Worker),
+    /// Fills a file and leaves it, to be looked at or profiled.
+    Fill(Fill),
+}
+
+/// What to fill.
+#[derive(Clone, Debug, clap::Args)]
+struct Fill {
+    /// Whose file.
+    #[arg(long, default_value = "keyfence")]
+    kind: Kind,
+    /// Which file; it must not be there.
+    file: PathBuf,
+    /// Finished messages.
+    #[arg(long, default_value_t = 1_000)]
+    finished: usize,
+    /// Messages ready to be claimed.
+    #[arg(long, default_value_t = 1_000)]
+    ready: usize,
 }
 
 /// A part of the benchmark.
@@ -107,7 +125,7 @@ impl Sizes {
         rounds: 21,
         rounds_least: 5,
         time: Duration::from_secs(60),
-        turns: 20,
+        turns: 40,
         turn_on_disk: 20,
         turn_in_memory: 100,
         large: 1_000_000,
@@ -222,8 +240,20 @@ impl Bench {
 /// # Errors
 /// When it cannot measure. A missed aim is no error.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    if let Some(Part::Worker(worker)) = &arguments.part {
-        return four::worker(worker);
+    match &arguments.part {
+        Some(Part::Worker(worker)) => return four::worker(worker),
+        Some(Part::Fill(fill)) => {
+            ensure!(!fill.file.exists(), "{} is there already", fill.file.display());
+            return lane::fill(
+                fill.kind,
+                &fill.file,
+                Load {
+                    finished: fill.finished,
+                    ready: fill.ready,
+                },
+            );
+        }
+        None => {}
     }
     if cfg!(debug_assertions) {
         eprintln!("bench: built without optimisation; its figures say nothing: cargo run --release");

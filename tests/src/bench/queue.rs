@@ -120,10 +120,48 @@ pub struct Stretch {
     pub messages: usize,
     /// In which time.
     pub elapsed: Duration,
+    /// In which time on a processor, which is blind to what else the machine does.
+    pub processor: Duration,
     /// How long each claim call took; empty when fused.
     pub claims: Latencies,
     /// How long each call took that completed.
     pub completes: Latencies,
+}
+
+/// Both clocks of a stretch.
+#[derive(Debug)]
+pub struct Stopwatch {
+    begin: Instant,
+    processor: Duration,
+}
+
+impl Stopwatch {
+    fn processor() -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        // Neither is negative.
+        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
+
+    /// Starts both.
+    #[must_use]
+    pub fn start() -> Self {
+        Self {
+            begin: Instant::now(),
+            processor: Self::processor(),
+        }
+    }
+
+    /// Stops both.
+    #[must_use]
+    pub fn stop(self, messages: usize, claims: Latencies, completes: Latencies) -> Stretch {
+        Stretch {
+            messages,
+            elapsed: self.begin.elapsed(),
+            processor: Self::processor().saturating_sub(self.processor),
+            claims,
+            completes,
+        }
+    }
 }
 
 impl Stretch {
@@ -133,10 +171,17 @@ impl Stretch {
         self.messages as f64 / self.elapsed.as_secs_f64()
     }
 
+    /// Microseconds on a processor a message.
+    #[must_use]
+    pub fn processor_us(&self) -> f64 {
+        self.processor.as_secs_f64() * 1e6 / self.messages as f64
+    }
+
     /// Adds another one.
     pub fn extend(&mut self, other: &Self) {
         self.messages += other.messages;
         self.elapsed += other.elapsed;
+        self.processor += other.processor;
         self.claims.extend(&other.claims);
         self.completes.extend(&other.completes);
     }
@@ -174,7 +219,7 @@ impl Manner {
 pub fn work(queue: &mut dyn Queue, manner: Manner, messages: usize) -> Result<Stretch> {
     let mut claims = Latencies::with_capacity(messages);
     let mut completes = Latencies::with_capacity(messages);
-    let begin = Instant::now();
+    let begin = Stopwatch::start();
     match manner {
         Manner::OneByOne => {
             for _ in 0..messages {
@@ -197,12 +242,7 @@ pub fn work(queue: &mut dyn Queue, manner: Manner, messages: usize) -> Result<St
             }
         }
     }
-    Ok(Stretch {
-        messages,
-        elapsed: begin.elapsed(),
-        claims,
-        completes,
-    })
+    Ok(begin.stop(messages, claims, completes))
 }
 
 fn timed_pair(queue: &mut dyn Queue, size: usize, claims: &mut Latencies, completes: &mut Latencies) -> Result<()> {
