@@ -10,14 +10,14 @@
 
 mod actor;
 mod answer;
-mod attempt;
+pub(crate) mod attempt;
 mod describe;
 mod host;
-mod mailbox;
+pub(crate) mod mailbox;
 mod operate;
 mod request;
-mod session;
-mod settle;
+pub(crate) mod session;
+pub(crate) mod settle;
 
 use std::time::Duration;
 
@@ -101,7 +101,11 @@ impl<'l> Call<'l> {
         self.replayed
     }
 
-    fn deadline(&self) -> Duration {
+    pub(crate) const fn ledger(&self) -> &'l Ledger {
+        self.ledger
+    }
+
+    pub(crate) fn deadline(&self) -> Duration {
         self.timeout.unwrap_or_else(|| self.ledger.timeout())
     }
 

@@ -212,6 +212,9 @@ impl Error {
     }
 }
 
+/// What a file is that SQLite cannot read at all.
+pub(crate) const NOT_A_DATABASE: &str = "it is no SQLite database";
+
 impl From<rusqlite::Error> for Error {
     /// Names what SQLite says. A busy answer without a deadline of ours becomes [`Error::Busy`] without a wait.
     fn from(error: rusqlite::Error) -> Self {
@@ -228,7 +231,7 @@ impl From<rusqlite::Error> for Error {
             },
             Some(ErrorCode::NotADatabase) => Self::NotALedger {
                 path: PathBuf::new(),
-                why: "not an SQLite database".into(),
+                why: NOT_A_DATABASE.into(),
             },
             _ => Self::Sqlite(error),
         }
@@ -255,11 +258,5 @@ impl From<Failure<Self>> for Error {
             Failure::Unknown(error) => Self::Unknown(Box::new(error)),
             Failure::Corrupt(corrupt) => corrupt.into(),
         }
-    }
-}
-
-pub(crate) fn unavailable() -> Error {
-    Error::Bug {
-        what: "this part is not built yet".into(),
     }
 }

@@ -1,22 +1,25 @@
-//! The handle of a ledger, and the one way in which every write is made.
+//! The handle of a ledger: opening and reading. [`write`] has the one way in which every write is made.
+
+mod write;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use keyfence_core::store::{Failure, Store};
-use keyfence_core::{Decision, LedgerId, TimeMs, Token};
+use keyfence_core::{LedgerId, TimeMs, Token};
 use rusqlite::Connection;
 use rusqlite::ffi::ErrorCode;
 
 use crate::call::Call;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
-use crate::store::connection::{Owner, Patience, Source};
+use crate::store::connection::{Guest, Hooks, Owner, Source};
 use crate::store::location;
 use crate::store::lock::{Deadline, WriteLock};
-use crate::store::step::SqliteStep;
 use crate::store::step::head::Head;
+use write::Handle;
+
+pub(crate) use write::{Ended, abandon, commit, decided};
 
 /// How a ledger is opened.
 #[derive(Clone)]
@@ -59,32 +62,6 @@ pub struct Ledger {
     reader: Handle,
 }
 
-/// A connection that is opened when it is needed, and again after a failure (H6).
-pub(crate) struct Handle {
-    connection: Mutex<Option<Connection>>,
-    patience: Patience,
-}
-
-impl Handle {
-    const fn closed(patience: Patience) -> Self {
-        Self {
-            connection: Mutex::new(None),
-            patience,
-        }
-    }
-
-    fn get(&self) -> MutexGuard<'_, Option<Connection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How a step ended.
-struct Ended<T> {
-    answer: Result<Decision<T>, Failure<Error>>,
-    /// Whether the connection can be used again.
-    sound: bool,
-}
-
 impl Ledger {
     /// Opens a ledger that owns its file: `application_id` and `user_version` are keyfence's. A missing one is created if
     /// [`Options::create`] says so, and is durable, folder entry included, when this returns. One of an older schema is
@@ -123,8 +100,8 @@ impl Ledger {
             location::check(path)?;
         }
         let deadline = Deadline::after(options.timeout);
-        let patience = Patience::default();
-        patience.set(Some(deadline));
+        let hooks = Hooks::default();
+        hooks.patience.set(Some(deadline));
         let lock = WriteLock::new(path, !source.read_only);
         let (id, connection) = {
             // One process creates or migrates, the others wait.
@@ -136,18 +113,15 @@ impl Ledger {
             if !source.read_only {
                 location::create_file(path)?;
             }
-            let mut connection = source
-                .connect(&patience)
-                .map_err(|error| told(&lock, deadline, error))?;
+            let mut connection = source.connect(&hooks).map_err(|error| told(&lock, deadline, error))?;
             source
                 .prepare(&mut connection)
                 .map_err(|error| told(&lock, deadline, error))?;
             (Head::read(&connection)?.ledger, connection)
         };
-        patience.set(None);
-        let first = Some(connection);
-        let (writer, reader) = (Handle::closed(patience), Handle::closed(Patience::default()));
-        *writer.get() = first;
+        hooks.patience.set(None);
+        let writer = Handle::new(Some(connection), hooks);
+        let reader = Handle::new(None, Hooks::default());
         Ok(Self {
             id,
             source,
@@ -195,19 +169,37 @@ impl Ledger {
         self.timeout
     }
 
-    pub(crate) const fn source(&self) -> &Source {
-        &self.source
+    /// Who watches what a caller does inside a transaction of ours.
+    pub(crate) fn guest(&self) -> Guest {
+        self.writer.hooks.guest.clone()
     }
 
-    pub(crate) const fn lock(&self) -> &WriteLock {
-        &self.lock
+    /// Whose file it is.
+    pub(crate) const fn owner(&self) -> Owner {
+        self.source.owner
+    }
+
+    /// Reads in one snapshot on a connection of its own, for as long as it takes: other reads go on meanwhile.
+    pub(crate) fn read_for_long<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
+        let source = Source {
+            read_only: true,
+            ..self.source.clone()
+        };
+        let hooks = Hooks::default();
+        let deadline = Deadline::after(self.timeout);
+        hooks.patience.set(Some(deadline));
+        let connection = source
+            .connect(&hooks)
+            .map_err(|error| told(&self.lock, deadline, error))?;
+        hooks.patience.set(None);
+        snapshot(&connection, look)
     }
 
     /// Reads in one snapshot; never writes.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
         let deadline = Deadline::after(self.timeout);
         let mut handle = self.reader.get();
-        self.reader.patience.set(Some(deadline));
+        self.reader.hooks.patience.set(Some(deadline));
         let connection = match handle.take() {
             Some(connection) => connection,
             None => {
@@ -216,79 +208,27 @@ impl Ledger {
                     ..self.source.clone()
                 };
                 source
-                    .connect(&self.reader.patience)
+                    .connect(&self.reader.hooks)
                     .map_err(|error| told(&self.lock, deadline, error))?
             }
         };
         let answer = snapshot(&connection, look).map_err(|error| told(&self.lock, deadline, error));
-        self.reader.patience.set(None);
+        self.reader.hooks.patience.set(None);
         if !answer.as_ref().is_err_and(Error::poisons) {
             *handle = Some(connection);
         }
         answer
     }
-
-    /// Makes one step: waits for the right to write, decides, and commits what was put.
-    pub(crate) fn write<T>(
-        &self,
-        timeout: Duration,
-        decide: impl FnOnce(&mut SqliteStep<'_>, TimeMs) -> Result<Decision<T>, Failure<Error>>,
-    ) -> Result<Decision<T>, Failure<Error>> {
-        self.with_writer(timeout, |connection| step(connection, &*self.clock, decide))
-    }
-
-    /// Lends the writing connection, under the lock, with an open write transaction.
-    fn with_writer<T>(
-        &self,
-        timeout: Duration,
-        act: impl FnOnce(&Connection) -> Ended<T>,
-    ) -> Result<Decision<T>, Failure<Error>> {
-        if self.source.read_only {
-            return Err(Failure::Store(Error::ReadOnly));
-        }
-        let deadline = Deadline::after(timeout);
-        let _turn = self.lock.acquire(deadline).map_err(Failure::Store)?;
-        let mut handle = self.writer.get();
-        self.writer.patience.set(Some(deadline));
-        let connection = match handle.take() {
-            Some(connection) => connection,
-            None => self
-                .reopen()
-                .map_err(|error| Failure::Store(told(&self.lock, deadline, error)))?,
-        };
-        let begun = connection
-            .prepare_cached("BEGIN IMMEDIATE")
-            .and_then(|mut begin| begin.execute([]));
-        if let Err(error) = begun {
-            let error = told(&self.lock, deadline, error.into());
-            if !error.poisons() {
-                *handle = Some(connection);
-            }
-            return Err(Failure::Store(error));
-        }
-        let ended = act(&connection);
-        self.writer.patience.set(None);
-        if ended.sound {
-            *handle = Some(connection);
-        }
-        ended.answer
-    }
-
-    fn reopen(&self) -> Result<Connection, Error> {
-        let mut connection = self.source.connect(&self.writer.patience)?;
-        self.source.prepare(&mut connection)?;
-        Ok(connection)
-    }
 }
 
 /// Adds who holds the lock and how long the call waited.
-fn told(lock: &WriteLock, deadline: Deadline, error: Error) -> Error {
+pub(crate) fn told(lock: &WriteLock, deadline: Deadline, error: Error) -> Error {
     let interrupted = matches!(&error, Error::Sqlite(error)
         if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted));
-    match error {
-        Error::Busy { .. } => lock.busy(deadline),
-        _ if interrupted && deadline.has_passed() => lock.busy(deadline),
-        other => other,
+    if matches!(error, Error::Busy { .. }) || (interrupted && deadline.has_passed()) {
+        lock.busy(deadline)
+    } else {
+        error
     }
 }
 
@@ -303,100 +243,5 @@ fn snapshot<T>(connection: &Connection, look: impl FnOnce(&Connection) -> Result
         (Ok(answer), Ok(_)) => Ok(answer),
         (Ok(_), Err(error)) => Err(error.into()),
         (Err(error), _) => Err(error),
-    }
-}
-
-/// Decides and commits in the write transaction that is open.
-fn step<T>(
-    connection: &Connection,
-    clock: &dyn Clock,
-    decide: impl FnOnce(&mut SqliteStep<'_>, TimeMs) -> Result<Decision<T>, Failure<Error>>,
-) -> Ended<T> {
-    // Every wait is over (H5).
-    let now = clock.now();
-    let mut step = match SqliteStep::begin(connection, now) {
-        Ok(step) => step,
-        Err(failure) => return abandon(connection, Err(failure)),
-    };
-    let decision = match decide(&mut step, now) {
-        Ok(decision) => decision,
-        Err(failure) => return abandon(connection, Err(failure)),
-    };
-    if decision.is_err() && step.minted() {
-        let what = "a refused call minted a token".into();
-        return abandon(connection, Err(Failure::Store(Error::Bug { what })));
-    }
-    if !step.is_dirty() && !step.is_broken() {
-        return abandon(connection, Ok(decision));
-    }
-    match step.finish().and_then(|()| commit(connection)) {
-        Ok(()) => Ended {
-            answer: Ok(decision),
-            sound: true,
-        },
-        // A refusal stands whether or not it could be recorded.
-        Err(failure) if decision.is_err() => Ended {
-            sound: !Error::from(failure).poisons() && abandon(connection, Ok(Ok(()))).sound,
-            answer: Ok(decision),
-        },
-        Err(failure) => abandon(connection, Err(failure)),
-    }
-}
-
-/// Rolls the transaction back and keeps the answer.
-fn abandon<T>(connection: &Connection, answer: Result<Decision<T>, Failure<Error>>) -> Ended<T> {
-    let poisoned = match &answer {
-        Ok(_) => false,
-        Err(Failure::Store(error)) => error.poisons(),
-        Err(Failure::Unknown(_) | Failure::Corrupt(_)) => true,
-    };
-    // SQLite may have rolled back by itself.
-    let rolled_back = connection.is_autocommit()
-        || connection
-            .prepare_cached("ROLLBACK")
-            .and_then(|mut rollback| rollback.execute([]))
-            .is_ok();
-    Ended {
-        answer,
-        sound: rolled_back && !poisoned,
-    }
-}
-
-/// Commits, and tells apart a commit that did not happen from one that may have.
-fn commit(connection: &Connection) -> Result<(), Failure<Error>> {
-    if connection.is_autocommit() {
-        return Err(Failure::Store(Error::Bug {
-            what: "the transaction had ended before its commit".into(),
-        }));
-    }
-    let committed = connection
-        .prepare_cached("COMMIT")
-        .and_then(|mut commit| commit.execute([]));
-    match committed {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let code = error.sqlite_error_code();
-            let error = Error::from(error);
-            // A full disk and a busy file are met before the record that makes a commit is written: the transaction
-            // is still open. After any other failure it may be in the log.
-            let not_written = matches!(code, Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy));
-            if not_written && !connection.is_autocommit() {
-                Err(Failure::Store(error))
-            } else {
-                Err(Failure::Unknown(error))
-            }
-        }
-    }
-}
-
-impl Store for Ledger {
-    type Error = Error;
-    type Step<'a> = SqliteStep<'a>;
-
-    fn step<T>(
-        &mut self,
-        mut decide: impl FnMut(&mut Self::Step<'_>, TimeMs) -> Result<Decision<T>, Failure<Error>>,
-    ) -> Result<Decision<T>, Failure<Error>> {
-        self.write(self.timeout, |step, now| decide(step, now))
     }
 }

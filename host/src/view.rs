@@ -1,5 +1,8 @@
 //! Reading without writing: rows with their texts, the history, refusals, the whole at a glance.
 
+mod rows;
+mod status;
+
 use keyfence_core::actor::ActorLease;
 use keyfence_core::attempt::Assignment;
 use keyfence_core::event::Event;
@@ -7,10 +10,17 @@ use keyfence_core::host::HostLease;
 use keyfence_core::mailbox::Message;
 use keyfence_core::refusal::RefusedCall;
 use keyfence_core::session::Session;
-use keyfence_core::{Name, TimeMs, Token};
+use keyfence_core::store::{Failure, Place};
+use keyfence_core::{Name, Reason, TimeMs, Token};
+use rusqlite::{Connection, Row};
 
 use crate::error::Error;
 use crate::ledger::Ledger;
+use crate::store::step::cells::Cells;
+use crate::store::step::history;
+
+pub(crate) use rows::open_messages;
+pub(crate) use status::expiries_too_far;
 
 /// A part of a list, so that no list has to fit in memory: the rows after the one numbered `after`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,71 +174,75 @@ pub struct Status {
     pub expiries_too_far: u64,
 }
 
-macro_rules! lists {
-    ($($(#[$doc:meta])* $list:ident, $one:ident -> $view:ty;)*) => {
-        impl Ledger {$(
-            $(#[$doc])*
-            ///
-            /// # Errors
-            /// [`Error`].
-            pub fn $list(&self, _page: Page) -> Result<Vec<$view>, Error> {
-                Err(crate::error::unavailable())
-            }
-
-            /// The one of this name, with its texts.
-            ///
-            /// # Errors
-            /// [`Error`].
-            pub fn $one(&self, _name: &Name) -> Result<Option<$view>, Error> {
-                Err(crate::error::unavailable())
-            }
-        )*}
-    };
-}
-
-lists! {
-    /// The actor leases.
-    actors, actor -> ActorView;
-    /// The assignments.
-    assignments, assignment -> AssignmentView;
-    /// The messages, by age.
-    messages, message -> MessageView;
-    /// The host leases.
-    hosts, host -> HostView;
-    /// The sessions.
-    sessions, session -> SessionView;
-}
-
 impl Ledger {
     /// The events after `since`, oldest first, `limit` at most.
     ///
     /// # Errors
-    /// [`Error`].
-    pub fn events(&self, _since: u64, _limit: usize) -> Result<Vec<EventRecord>, Error> {
-        Err(crate::error::unavailable())
+    /// [`Error`]: they could not be read.
+    pub fn events(&self, since: u64, limit: usize) -> Result<Vec<EventRecord>, Error> {
+        self.read(|connection| {
+            let page = Page { after: since, limit };
+            list(connection, history::SINCE, page, |row| {
+                let stored = history::decode(row)?;
+                Ok(EventRecord {
+                    seq: stored.seq,
+                    event: stored.event,
+                    note: stored.note,
+                })
+            })
+        })
     }
 
     /// The last recorded refusals, newest first.
     ///
     /// # Errors
-    /// [`Error`].
-    pub fn refusals(&self, _limit: usize) -> Result<Vec<RefusalRecord>, Error> {
-        Err(crate::error::unavailable())
+    /// [`Error`]: they could not be read.
+    pub fn refusals(&self, limit: usize) -> Result<Vec<RefusalRecord>, Error> {
+        const LAST: &str = "SELECT number, subject, at_ms, reason, presented, never_issued FROM keyfence_refusal \
+            WHERE number > ?1 ORDER BY number DESC LIMIT ?2";
+        self.read(|connection| list(connection, LAST, Page { after: 0, limit }, refusal))
     }
 
-    /// Counts.
+    /// The ledger at a glance. It counts all rows: about half a second for a million messages.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`]: it could not be read.
     pub fn status(&self) -> Result<Status, Error> {
-        Err(crate::error::unavailable())
+        let now = self.now();
+        self.read(|connection| status::take(connection, now))
     }
 }
 
-pub(crate) fn open_messages(
-    _connection: &rusqlite::Connection,
-    _recipient: &Name,
-    _page: Page,
-) -> Result<Vec<MessageView>, Error> {
-    Err(crate::error::unavailable())
+fn refusal(row: &Row<'_>) -> Result<RefusalRecord, Failure<Error>> {
+    let cells = Cells::new(row, Place::History, 1);
+    let word = cells.text(3)?;
+    let reason = Reason::ALL.iter().copied().find(|reason| reason.name() == word);
+    Ok(RefusalRecord {
+        number: cells.number(0)?,
+        call: RefusedCall {
+            at: cells.time(2)?,
+            reason: reason.ok_or_else(|| cells.damaged("a refusal for an unknown reason"))?,
+            subject: cells.name(1)?,
+            presented: cells.token(4)?,
+            never_issued: cells.integer(5)? != 0,
+        },
+    })
+}
+
+/// Reads a page: ?1 is the number to go on after, ?2 how many.
+fn list<T>(
+    connection: &Connection,
+    sql: &str,
+    page: Page,
+    mut decode: impl FnMut(&Row<'_>) -> Result<T, Failure<Error>>,
+) -> Result<Vec<T>, Error> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let after = i64::try_from(page.after).unwrap_or(i64::MAX);
+    let limit = i64::try_from(page.limit).unwrap_or(i64::MAX);
+    let mut rows = statement.query([after, limit])?;
+    let mut list = Vec::new();
+    while let Some(row) = rows.next()? {
+        list.push(decode(row)?);
+    }
+    Ok(list)
 }

@@ -341,7 +341,11 @@ impl Answer for (Name, Done) {
 
     fn replay(step: &mut SqliteStep<'_>, answer: &mut Decoder<'_>) -> Replay<Self> {
         let id = read!(name(answer));
-        Ok(Done::replay(step, answer)?.map(|done| done.map(|done| (id, done))))
+        Ok(match Done::replay(step, answer)? {
+            Some(Ok(done)) => Some(Ok((id, done))),
+            Some(Err(refusal)) => Some(Err(refusal)),
+            None => None,
+        })
     }
 }
 

@@ -19,11 +19,9 @@ pub(crate) fn finish(
     result: &[u8],
     now: TimeMs,
 ) -> Result<Decision<Done>, Failure<Error>> {
-    let texts = Texts {
-        note: None,
-        result: Some(result.to_vec()),
-    };
-    step.with_texts(texts, |step| attempt::finish(step, grant, outcome, digest(result), now))
+    step.with_texts(Texts::resulting(result), |step| {
+        attempt::finish(step, grant, outcome, digest(result), now)
+    })
 }
 
 impl Call<'_> {

@@ -10,26 +10,31 @@ use super::Call;
 use crate::error::{Error, Outcome};
 use crate::message::{Delivery, NewMessage};
 use crate::store::step::SqliteStep;
-use crate::store::step::texts::content;
+use crate::store::step::texts::{Content, content};
 use crate::view::{MessageView, Page, open_messages};
 
 /// How many lapsed claims one look at an inbox sweeps at most.
 const SWEPT_AT_ONCE: usize = 1_000;
 
-fn send(step: &mut SqliteStep<'_>, message: &NewMessage, now: TimeMs) -> Result<Decision<Done>, Failure<Error>> {
+/// Sends a message and keeps its texts.
+pub(crate) fn send(
+    step: &mut SqliteStep<'_>,
+    message: &NewMessage,
+    now: TimeMs,
+) -> Result<Decision<Done>, Failure<Error>> {
     let ask = mailbox::Send {
         id: message.id.clone(),
         sender: message.sender.clone(),
         recipient: message.recipient.clone(),
-        content: content(
-            message.sender.as_ref(),
-            &message.recipient,
-            &message.subject,
-            &message.body,
-            message.priority.get(),
-            message.not_before,
-            message.retries_max,
-        ),
+        content: content(&Content {
+            sender: message.sender.as_ref(),
+            recipient: &message.recipient,
+            subject: &message.subject,
+            body: &message.body,
+            priority: message.priority,
+            not_before: message.not_before,
+            retries_max: message.retries_max,
+        }),
         priority: message.priority,
         not_before: message.not_before,
         retries_max: message.retries_max,
@@ -41,8 +46,20 @@ fn send(step: &mut SqliteStep<'_>, message: &NewMessage, now: TimeMs) -> Result<
     Ok(decision)
 }
 
+/// Claims a message and reads its texts.
+pub(crate) fn deliver(
+    step: &mut SqliteStep<'_>,
+    ask: &Claim,
+    now: TimeMs,
+) -> Result<Decision<Delivery>, Failure<Error>> {
+    match mailbox::claim(step, ask, now)? {
+        Ok(granted) => Ok(Ok(step.delivery(granted)?)),
+        Err(refusal) => Ok(Err(refusal)),
+    }
+}
+
 /// Claims the next messages and reads their texts.
-pub(super) fn deliver_next(
+pub(crate) fn deliver_next(
     step: &mut SqliteStep<'_>,
     ask: &ClaimNext,
     limit: usize,
@@ -81,12 +98,7 @@ impl Call<'_> {
     /// # Errors
     /// [`Error`]. Refuses as [`mailbox::claim`] does.
     pub fn mailbox_claim(&mut self, ask: &Claim) -> Outcome<Delivery> {
-        self.run("mailbox_claim", ask, |step, now| {
-            match mailbox::claim(step, ask, now)? {
-                Ok(granted) => Ok(Ok(step.delivery(granted)?)),
-                Err(refusal) => Ok(Err(refusal)),
-            }
-        })
+        self.run("mailbox_claim", ask, |step, now| deliver(step, ask, now))
     }
 
     /// Claims up to `limit` messages that are NEW and due, or lapsed, by priority, then age; empty when there are none. A

@@ -10,13 +10,6 @@ use super::Call;
 use crate::error::Outcome;
 use crate::store::step::Texts;
 
-fn noted(reason: &str) -> Texts {
-    Texts {
-        note: (!reason.is_empty()).then(|| reason.to_owned()),
-        result: None,
-    }
-}
-
 impl Call<'_> {
     /// Dead-letters a message that nobody works on. `reason` is kept with the message and in its history.
     ///
@@ -24,9 +17,11 @@ impl Call<'_> {
     /// [`Error`](crate::Error). Refuses as [`mailbox::dead_letter_new`] does.
     pub fn mailbox_dead_letter_new(&mut self, message: &Name, reason: &str) -> Outcome<Done> {
         self.run("mailbox_dead_letter_new", (message, reason), |step, now| {
-            let decision = step.with_texts(noted(reason), |step| mailbox::dead_letter_new(step, message, now))?;
+            let decision = step.with_texts(Texts::noted(reason), |step| {
+                mailbox::dead_letter_new(step, message, now)
+            })?;
             if decision == Ok(Done::Now) {
-                step.put_result(message, None, Some(reason))?;
+                step.put_reason(message, reason)?;
             }
             Ok(decision)
         })
@@ -65,7 +60,7 @@ impl Call<'_> {
     /// [`Error`](crate::Error). Refuses with [`MessageMissing`](keyfence_core::Reason::MessageMissing).
     pub fn revoke(&mut self, kind: ClaimKind, name: &Name, reason: &str) -> Outcome<Revoked> {
         self.run("revoke", (kind, name, reason), |step, now| {
-            step.with_texts(noted(reason), |step| match kind {
+            step.with_texts(Texts::noted(reason), |step| match kind {
                 ClaimKind::Actor => actor::revoke(step, name, now),
                 ClaimKind::Attempt => attempt::revoke(step, name, now),
                 ClaimKind::Message => mailbox::revoke(step, name, now),
@@ -73,15 +68,5 @@ impl Call<'_> {
                 ClaimKind::Session => session::revoke(step, name, now),
             })
         })
-    }
-}
-
-impl Call<'_> {
-    /// One look of the supervisor: sweeps lapsed claims, closes lost attempts, reports lapsed leases.
-    ///
-    /// # Errors
-    /// [`Error`](crate::Error). Never refuses.
-    pub fn supervise_tick(&mut self) -> Outcome<crate::maintain::Tick> {
-        Err(crate::error::unavailable())
     }
 }

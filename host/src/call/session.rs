@@ -18,11 +18,9 @@ pub(crate) fn finish(
     result: &[u8],
     now: TimeMs,
 ) -> Result<Decision<Done>, Failure<Error>> {
-    let texts = Texts {
-        note: None,
-        result: Some(result.to_vec()),
-    };
-    step.with_texts(texts, |step| session::finish(step, grant, digest(result), now))
+    step.with_texts(Texts::resulting(result), |step| {
+        session::finish(step, grant, digest(result), now)
+    })
 }
 
 impl Call<'_> {

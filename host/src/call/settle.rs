@@ -15,14 +15,6 @@ use crate::message::{BatchAndNext, CompletedAndNext, Completion};
 use crate::store::check::digest;
 use crate::store::step::{SqliteStep, Texts};
 
-/// A reason that goes into the history.
-fn noted(reason: &str) -> Texts {
-    Texts {
-        note: (!reason.is_empty()).then(|| reason.to_owned()),
-        result: None,
-    }
-}
-
 /// Completes a message and keeps its result.
 pub(crate) fn complete(
     step: &mut SqliteStep<'_>,
@@ -32,7 +24,7 @@ pub(crate) fn complete(
 ) -> Result<Decision<Done>, Failure<Error>> {
     let decision = mailbox::complete(step, grant, digest(result), now)?;
     if decision == Ok(Done::Now) {
-        step.put_result(grant.message(), Some(result), None)?;
+        step.put_result(grant.message(), result)?;
     }
     Ok(decision)
 }
@@ -44,11 +36,11 @@ pub(crate) fn dead_letter(
     reason: &str,
     now: TimeMs,
 ) -> Result<Decision<Done>, Failure<Error>> {
-    let decision = step.with_texts(noted(reason), |step| {
+    let decision = step.with_texts(Texts::noted(reason), |step| {
         mailbox::dead_letter(step, grant, digest(reason.as_bytes()), now)
     })?;
     if decision == Ok(Done::Now) {
-        step.put_result(grant.message(), None, Some(reason))?;
+        step.put_reason(grant.message(), reason)?;
     }
     Ok(decision)
 }
@@ -83,11 +75,11 @@ impl Call<'_> {
     pub fn mailbox_retry(&mut self, grant: &MessageGrant, delay: Option<Duration>, reason: &str) -> Outcome<Settled> {
         self.run("mailbox_retry", (grant, delay, reason), |step, now| {
             let not_before = delay.map(|delay| later(now, delay));
-            let decision = step.with_texts(noted(reason), |step| {
+            let decision = step.with_texts(Texts::noted(reason), |step| {
                 mailbox::retry(step, grant, not_before, digest(reason.as_bytes()), now)
             })?;
             if matches!(decision, Ok(Settled { done: Done::Now, .. })) {
-                step.put_result(grant.message(), None, Some(reason))?;
+                step.put_reason(grant.message(), reason)?;
             }
             Ok(decision)
         })

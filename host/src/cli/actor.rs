@@ -1,14 +1,13 @@
 //! `keyfence actor`: which process may act as an actor now.
 
 use clap::{Args, Subcommand};
-use keyfence::Page;
 use keyfence::core::actor::{Acquire, ActorGrant, Released};
 use keyfence::core::lease::Granted;
 use keyfence::core::{Name, Token, Ttl};
 
 use super::exit::{Answered, Failure, Status, decided};
 use super::output::Answer;
-use super::{Access, ByProcess, Context, args, host};
+use super::{Access, ByProcess, Context, FIRST_PAGE, args, host};
 
 /// Actor leases: which process may act as an actor now
 #[derive(Debug, Args)]
@@ -174,7 +173,7 @@ fn show(context: &Context, actor: Option<&Name>) -> Result<(), Failure> {
         return Ok(output.answer(&answer)?);
     }
     let mut list = output.list(host::lease_columns!("ACTOR", "actor"));
-    let mut page = Page::FIRST;
+    let mut page = FIRST_PAGE;
     loop {
         let views = ledger.actors(page)?;
         let Some(last) = views.last() else {

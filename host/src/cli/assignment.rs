@@ -3,11 +3,11 @@
 use clap::{Args, Subcommand};
 use keyfence::core::attempt::{AssignmentState, Create, FinishedBy};
 use keyfence::core::{Name, Reason, Refusal, TimeMs};
-use keyfence::{AssignmentView, Ledger, Page};
+use keyfence::{AssignmentView, Ledger};
 
 use super::exit::{Answered, Failure, Status, decided};
 use super::output::Answer;
-use super::{Access, Context, args};
+use super::{Access, Context, FIRST_PAGE, args};
 
 /// Assignments: pieces of work that an actor has to do
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ fn show(context: &Context, id: Option<&Name>) -> Result<(), Failure> {
         return Ok(output.answer(&standing(context, &ledger, &view)?)?);
     }
     let mut list = output.list(COLUMNS);
-    let mut page = Page::FIRST;
+    let mut page = FIRST_PAGE;
     loop {
         let views = ledger.assignments(page)?;
         let Some(last) = views.last() else {

@@ -4,7 +4,6 @@ use clap::{Args, Subcommand, ValueEnum};
 use keyfence::core::attempt::{Acquire, AttemptGrant, Outcome};
 use keyfence::core::lease::Granted;
 use keyfence::core::{AttemptId, Name, Token, Ttl};
-use keyfence::fresh;
 
 use super::exit::{Answered, Status, decided};
 use super::output::Answer;
@@ -139,7 +138,7 @@ impl Attempt {
                     actor,
                     process: by.process,
                     lease_token,
-                    attempt: fresh::attempt(),
+                    attempt: context.new_attempt(&by.process),
                     ttl,
                 };
                 let ledger = context.open(Access::Create)?;

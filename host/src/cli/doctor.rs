@@ -62,7 +62,7 @@ impl Doctor {
             for finding in &report.findings {
                 let mark = match finding.severity {
                     Severity::Sound => paint.good("ok     "),
-                    Severity::Warning => paint.bold("warning"),
+                    Severity::Warning => paint.warn("warning"),
                     Severity::Damage => paint.bad("DAMAGE "),
                 };
                 text.push_str(&format!("{mark}  {}: {}\n", finding.topic, finding.what));

@@ -1,14 +1,13 @@
 //! `keyfence host`: which process speaks for a runtime that can hold sessions.
 
 use clap::{Args, Subcommand};
-use keyfence::Page;
 use keyfence::core::host::{HostGrant, Proof, Register};
 use keyfence::core::lease::{Kind, Lease, LeaseState};
 use keyfence::core::{Name, Token, Ttl};
 
 use super::exit::{Answered, Status, decided};
 use super::output::Answer;
-use super::{Access, ByProcess, Context, actor, args};
+use super::{Access, ByProcess, Context, FIRST_PAGE, actor, args};
 
 /// Host leases: which process speaks for a runtime that can hold sessions
 #[derive(Debug, Args)]
@@ -153,7 +152,7 @@ fn show(context: &Context, host: Option<&Name>) -> Result<(), super::exit::Failu
         return Ok(output.answer(&answer)?);
     }
     let mut list = output.list(lease_columns!("HOST", "host"));
-    let mut page = Page::FIRST;
+    let mut page = FIRST_PAGE;
     loop {
         let views = ledger.hosts(page)?;
         let Some(last) = views.last() else {

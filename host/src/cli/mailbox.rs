@@ -9,7 +9,7 @@ use keyfence::core::attempt::Done;
 use keyfence::core::mailbox::{Claim, ClaimNext, MessageGrant, Priority, RETRIES_MAX_DEFAULT, Settled};
 use keyfence::core::{Name, ProcessId, TimeMs, Token, Ttl};
 use keyfence::run::Interrupt;
-use keyfence::{Delivery, Ledger, NewMessage, fresh};
+use keyfence::{Delivery, Ledger, NewMessage};
 use serde_json::Value;
 
 use super::exit::{Answered, Failure, Status, decided};
@@ -354,7 +354,7 @@ impl Mailbox {
             Verb::Redrive { id } => {
                 let ledger = context.open(Access::Write)?;
                 let mut call = context.call(&ledger, &id);
-                let decision = call.mailbox_redrive(&id, fresh::message())?;
+                let decision = call.mailbox_redrive(&id, context.new_message(&id))?;
                 let (new, done) = decided(decision, || format!("redrive message `{id}`"))?;
                 let answer = Answer::done(done)
                     .with("message", new.as_str())
@@ -379,7 +379,9 @@ impl Send {
             args::bytes(self.body)
         };
         let message = NewMessage {
-            id: self.id.unwrap_or_else(fresh::message),
+            id: self
+                .id
+                .unwrap_or_else(|| context.new_message(self.from.as_ref().unwrap_or(&self.to))),
             sender: self.from,
             recipient: self.to,
             subject: self.subject,

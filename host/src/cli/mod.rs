@@ -33,11 +33,15 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use keyfence::core::{Name, ProcessId, TimeMs};
-use keyfence::{Call, Clock, FixedClock, Ledger, Options, RequestId, SystemClock};
+use keyfence::core::{AttemptId, Digest, Name, ProcessId, TimeMs};
+use keyfence::{Call, Clock, FixedClock, Ledger, Options, Page, RequestId, SystemClock, fresh};
+use sha2::{Digest as _, Sha256};
 
 use exit::{Answered, Failure, Status};
 use output::{Answer, Output};
+
+/// How lists are read: a page at a time, so that one of any length needs little memory.
+pub(crate) const FIRST_PAGE: Page = Page { after: 0, limit: 500 };
 
 /// The ledger of a call that names none.
 const LEDGER_DEFAULT: &str = "keyfence.db";
@@ -263,6 +267,32 @@ impl Context {
             (Some(request), Ok(caller)) => call.request(request.clone(), caller),
             (Some(_) | None, _) => call,
         }
+    }
+
+    /// The id of a new attempt: fresh, or that of this request, so that asking again asks for the same one.
+    pub(crate) fn new_attempt(&self, caller: &impl ToString) -> AttemptId {
+        self.of_request("attempt", caller)
+            .map_or_else(fresh::attempt, AttemptId::from_bytes)
+    }
+
+    /// The id of a new message: fresh, or that of this request, so that asking again asks for the same one.
+    pub(crate) fn new_message(&self, caller: &impl ToString) -> Name {
+        // A digest is printed as `sha_` and 32 digits; the digits after `msg_` are what a fresh id looks like.
+        self.of_request("message", caller)
+            .map(|bytes| Digest::from_bytes(bytes).to_string().replacen("sha_", "msg_", 1))
+            .and_then(|id| Name::new(&id).ok())
+            .unwrap_or_else(fresh::message)
+    }
+
+    /// 16 bytes that are this request's own, where the call was named.
+    fn of_request(&self, what: &str, caller: &impl ToString) -> Option<[u8; 16]> {
+        let request = self.global.request.as_ref()?;
+        let mut hash = Sha256::new();
+        for part in [what, &caller.to_string(), request.as_str()] {
+            hash.update(part);
+            hash.update([0]);
+        }
+        hash.finalize().first_chunk().copied()
     }
 
     /// Prints what a subcommand has no answer for.

@@ -37,7 +37,8 @@ impl Output {
     pub(crate) fn answer(&self, answer: &Answer) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", Value::Object(answer.fields.clone()))?;
+            serde_json::to_writer(&mut out, &answer.fields)?;
+            writeln!(out)?;
         } else {
             let paint = Paint::of(io::stdout().is_terminal());
             out.write_all(self.lines(answer, paint).as_bytes())?;
@@ -410,6 +411,10 @@ impl Paint {
         self.paint("32", text)
     }
 
+    pub(crate) fn warn(self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
     pub(crate) fn bad(self, text: &str) -> String {
         self.paint("31", text)
     }
@@ -517,8 +522,13 @@ pub(crate) fn usage(reason: &str) -> Answer {
 
 /// The object of an outcome that nobody knows.
 pub(crate) fn unknown(error: &keyfence::Error) -> Answer {
+    let cause = if let keyfence::Error::Unknown(cause) = error {
+        cause.name()
+    } else {
+        error.name()
+    };
     Answer::new("unknown")
-        .with("error", error.name())
+        .with("error", cause)
         .with("reason", error.to_string())
         .with("next", error.next())
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
+use keyfence::core::actor::Released;
 use keyfence::core::attempt::Done;
 use keyfence::core::{Name, Ttl};
 use keyfence::fresh;
@@ -140,7 +141,10 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         .with("attempt", authority.attempt.attempt().to_string())
         .with_bytes("result", &report.result)
         .with("authority_lost", authority_lost || status == Status::Refused)
-        .with("released", matches!(report.released, Ok(Ok(_))));
+        .with(
+            "released",
+            matches!(report.released, Ok(Ok(Released::Now | Released::Already))),
+        );
     let answer = match report.program {
         Some(program) => ended(answer, program),
         None => answer,

@@ -4,11 +4,11 @@ use clap::{Args, Subcommand};
 use keyfence::core::host::HostGrant;
 use keyfence::core::session::{ClaimSession, Generation, SessionGrant, SessionState};
 use keyfence::core::{Incarnation, Name, TimeMs, Token, Ttl};
-use keyfence::{Ledger, Page, SessionView};
+use keyfence::{Ledger, SessionView};
 
 use super::exit::{Answered, Failure, Status, decided};
 use super::output::Answer;
-use super::{Access, ByProcess, Context, actor, args};
+use super::{Access, ByProcess, Context, FIRST_PAGE, actor, args};
 
 /// Sessions: jobs that move between hosts, one incarnation at a time
 #[derive(Debug, Args)]
@@ -195,7 +195,7 @@ fn show(context: &Context, session: Option<&Name>) -> Result<(), Failure> {
         return Ok(output.answer(&answer)?);
     }
     let mut list = output.list(COLUMNS);
-    let mut page = Page::FIRST;
+    let mut page = FIRST_PAGE;
     loop {
         let views = ledger.sessions(page)?;
         let Some(last) = views.last() else {

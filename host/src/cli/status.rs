@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::exit::{Answered, Failure, Status as Exit};
 use super::output::{Answer, span};
-use super::{Access, Context, assignment, host, session};
+use super::{Access, Context, FIRST_PAGE, assignment, host, session};
 
 /// How many claims of each kind are listed.
 const LISTED_MAX: usize = 100;
@@ -190,7 +190,7 @@ fn gather(
     mut look: impl FnMut(Page) -> Result<Looked, Failure>,
 ) -> Result<(), Failure> {
     let mut wanted = usize::try_from(there_are).unwrap_or(usize::MAX).min(LISTED_MAX);
-    let mut page = Page { after: 0, limit: 500 };
+    let mut page = FIRST_PAGE;
     while wanted > 0 {
         let (last, found) = look(page)?;
         let Some(last) = last else {

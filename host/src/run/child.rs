@@ -7,7 +7,7 @@
 //!   When it ends, what is left of its group is killed: it would work on without authority.
 //! * **C4. Terminal.** The group gets the terminal when input and output are one and this process has it in the
 //!   foreground, otherwise when it first asks for it (it stops on TTIN or TTOU). When it stops on TSTP, this process takes
-//!   the terminal back and stops as well, so that the shell sees one job.
+//!   the terminal back and stops as well, so that the shell sees one job. After a kill the terminal's modes are put back.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,7 +16,7 @@ use std::process::{self, Command};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as NixSignal};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus};
-use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGCHLD, SIGCONT};
 
@@ -154,6 +154,9 @@ impl Child {
         self.reaped = true;
         if let Some(terminal) = &self.terminal {
             terminal.take_back_from(self.group);
+            if status.terminating_signal().is_some() {
+                terminal.restore();
+            }
         }
         match (status.exit_status(), status.terminating_signal()) {
             (Some(status), _) => Ok(Ended::Exited(status)),
@@ -236,12 +239,14 @@ fn die_with(_parent: Pid) -> io::Result<()> {
 #[derive(Debug)]
 struct Terminal {
     own: Pid,
+    modes: Termios,
 }
 
 impl Terminal {
     fn of_this_process() -> Option<Self> {
         let own = rustix::process::getpgrp();
-        (isatty(io::stdin()) && tcgetpgrp(io::stdin()).ok() == Some(own)).then_some(Self { own })
+        let modes = tcgetattr(io::stdin()).ok()?;
+        (tcgetpgrp(io::stdin()).ok() == Some(own)).then_some(Self { own, modes })
     }
 
     /// With its output in a pipe (`... | less`) the program's neighbours may need the terminal more than it does.
@@ -256,6 +261,13 @@ impl Terminal {
     fn give(&self, group: Pid) {
         // Fails when the group has ended or the terminal is gone: then there is nothing to hand over.
         let _ = give_terminal(io::stdin().as_fd(), group);
+    }
+
+    /// Puts its modes back as they were: a program that was killed could not.
+    fn restore(&self) {
+        if self.holder() == Some(self.own) {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.modes);
+        }
     }
 
     fn take_back_from(&self, group: Pid) {

@@ -39,3 +39,67 @@ pub fn guarded(command: &mut Command, interrupt: &Interrupt) -> io::Result<Ended
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead as _, BufReader};
+    use std::process::Stdio;
+    use std::thread;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null());
+        command
+    }
+
+    fn ran(script: &str) -> Ended {
+        guarded(&mut shell(script), &Interrupt::new().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_program_ends_with_its_status_or_its_signal() {
+        assert_eq!(ran("exit 0"), Ended::Exited(0));
+        assert_eq!(ran("exit 42"), Ended::Exited(42));
+        assert_eq!(ran("kill -TERM $$"), Ended::Killed(15));
+    }
+
+    #[test]
+    fn a_program_leads_a_group_of_its_own() {
+        assert_eq!(ran("test $(ps -o pgid= -p $$) = $$"), Ended::Exited(0));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_told_as_such() {
+        let error = guarded(&mut Command::new("./not-there"), &Interrupt::new().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    /// Runs a script that prints a line when it is ready, and raises the interrupt this often.
+    fn interrupted(script: &str, times: usize) -> Ended {
+        let interrupt = Interrupt::new().unwrap();
+        let (reader, writer) = io::pipe().unwrap();
+        let mut command = shell(script);
+        command.stdout(writer);
+        thread::scope(|scope| {
+            let raised = scope.spawn(|| {
+                let mut line = String::new();
+                BufReader::new(reader).read_line(&mut line).unwrap();
+                for _ in 0..times {
+                    interrupt.raise();
+                }
+            });
+            let ended = guarded(&mut command, &interrupt).unwrap();
+            drop(command);
+            raised.join().unwrap();
+            ended
+        })
+    }
+
+    #[test]
+    fn an_interrupt_asks_a_program_to_end() {
+        let polite = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.02; done";
+        assert_eq!(interrupted(polite, 1), Ended::Exited(5));
+        assert_eq!(interrupted("echo ready; kill -STOP $$; exit 1", 1), Ended::Killed(15));
+    }
+}

@@ -77,15 +77,16 @@ impl Interrupt {
         })
     }
 
-    /// One that INT, TERM, HUP and QUIT raise as well. While it lives these no longer end the process by themselves. A
-    /// signal that this process was started with as ignored stays ignored (`nohup`).
+    /// One that INT, TERM, HUP and QUIT raise as well. While it lives these no longer end the process by themselves. HUP and
+    /// QUIT stay ignored where this process was started so (`nohup`); INT does not, because shells start every background
+    /// job so and `kill -INT` is still meant for it.
     ///
     /// # Errors
     /// When no file descriptors are left, or the signals cannot be handled.
     pub fn on_signals() -> io::Result<Self> {
         let mut interrupt = Self::new()?;
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
-            if is_ignored(signal) {
+            if matches!(signal, SIGHUP | SIGQUIT) && is_ignored(signal) {
                 continue;
             }
             // The number first: whoever is woken must find it.

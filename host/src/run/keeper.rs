@@ -5,6 +5,7 @@
 //! * **K2.** The local deadline is the moment the last accepted renewal was sent plus the lease's length, on a clock that
 //!   goes on during suspend. The ledger counts from a later moment, so its expiry is never the earlier one.
 //! * **K3.** Renewing is done by a thread of its own: whoever watches the work never waits for the ledger.
+//! * **K4.** A deadline that has passed stays passed, whatever the ledger answers afterwards.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -126,19 +127,20 @@ impl Leases {
         self.stop.wake();
     }
 
-    /// Renews both leases until it is stopped or refused.
+    /// Renews both leases until it is stopped, refused, or too late.
     pub(super) fn keep(&self, ledger: &Ledger, actor: &ActorGrant, attempt: &AttemptGrant) -> io::Result<()> {
         let alarm = Alarm::new()?;
         let mut actor_due = self.actor.sent() + self.actor.length() / 3;
         let mut attempt_due = self.attempt.sent() + self.attempt.length() / 3;
         loop {
             alarm.wait(&[self.stop.as_fd()], actor_due.min(attempt_due))?;
-            if self.stopped.load(Ordering::SeqCst) {
+            // After a wake-up past the deadline nothing is renewed any more, even if the ledger would.
+            if self.stopped.load(Ordering::SeqCst) || boot_clock::now() >= self.expiry() {
                 return Ok(());
             }
             // The actor's first: the attempt is live only under it.
             if boot_clock::now() >= actor_due {
-                let renewed = renew(&self.actor, || {
+                let renewed = renew(&self.actor, self.expiry(), || {
                     ledger
                         .call()
                         .timeout(self.actor.length() / 6)
@@ -150,7 +152,7 @@ impl Leases {
                 }
             }
             if boot_clock::now() >= attempt_due {
-                let renewed = renew(&self.attempt, || {
+                let renewed = renew(&self.attempt, self.expiry(), || {
                     let mut call = ledger.call().timeout(self.attempt.length() / 6);
                     call.attempt_renew(attempt, self.attempt.ttl)
                 });
@@ -169,16 +171,18 @@ impl Leases {
     }
 }
 
-/// Sends one renewal; returns when the next one is due (K1).
+/// Sends one renewal; returns when the next one is due (K1). One whose answer came after the deadline moves nothing (K4).
 #[expect(
     clippy::result_large_err,
     reason = "a refusal carries its evidence by value, as everywhere"
 )]
-fn renew<G>(kept: &Kept, send: impl FnOnce() -> Outcome<Granted<G>>) -> Result<Duration, Refusal> {
+fn renew<G>(kept: &Kept, deadline: Duration, send: impl FnOnce() -> Outcome<Granted<G>>) -> Result<Duration, Refusal> {
     let sent = boot_clock::now();
     match send() {
         Ok(Ok(_)) => {
-            kept.accepted(sent);
+            if boot_clock::now() < deadline {
+                kept.accepted(sent);
+            }
             Ok(sent + kept.length() / 3)
         }
         Ok(Err(refusal)) => Err(refusal),

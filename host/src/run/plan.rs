@@ -87,7 +87,7 @@ pub struct Report {
     pub authority: Authority,
     /// Why it ended.
     pub ending: Ending,
-    /// How the program ended; none where the work was no program.
+    /// How the program ended; none where the work was no program, or was never begun.
     pub program: Option<Ended>,
     /// The state that was to be written.
     pub outcome: attempt::Outcome,

@@ -51,7 +51,7 @@ pub fn program(
             Ok(Ok(Report {
                 authority,
                 ending,
-                program: Some(program),
+                program,
                 outcome,
                 result: result.into_bytes(),
                 written,
@@ -72,11 +72,15 @@ fn work(
     leases: &Leases,
     interrupt: &Interrupt,
     command: impl FnOnce(&Authority) -> Command,
-) -> Result<(Ending, Ended), RunError> {
+) -> Result<(Ending, Option<Ended>), RunError> {
     if let Some(signal) = interrupt.raised() {
         return Err(RunError::Interrupted(signal));
     }
     let alarm = Alarm::new()?;
+    if boot_clock::now() >= leases.ask_at() {
+        // This process was stopped between the claim and the start: it is too late to begin.
+        return Ok((Ending::Lapsed, None));
+    }
     let mut command = command(authority);
     let mut child = Child::spawn(&mut command).map_err(|source| RunError::NotStarted {
         program: command.get_program().to_owned(),
@@ -88,7 +92,8 @@ fn work(
         leases.stop();
         // A keeper that failed renewed nothing more: the deadline has dealt with that.
         drop(keeper);
-        Ok(ended?)
+        let (ending, program) = ended?;
+        Ok((ending, Some(program)))
     })
 }
 
@@ -155,17 +160,17 @@ fn interrupted_at_the_terminal(ended: Ended) -> Ending {
 }
 
 /// The state and the result that the end of a program stands for.
-fn judge(plan: &Plan, ending: Ending, program: Ended) -> (attempt::Outcome, String) {
+fn judge(plan: &Plan, ending: Ending, program: Option<Ended>) -> (attempt::Outcome, String) {
     let failed = |result: &str| (attempt::Outcome::Failed, result.to_owned());
     match (ending, program) {
         (Ending::Interrupted(_), _) => failed("interrupted"),
-        (Ending::Lapsed | Ending::Superseded, _) => failed("lease_lapsed"),
-        (Ending::Ended, Ended::Exited(0)) => (attempt::Outcome::Completed, "exit 0".to_owned()),
-        (Ending::Ended, Ended::Exited(status)) if plan.blocked_exit.map(i32::from) == Some(status) => {
+        (Ending::Lapsed | Ending::Superseded, _) | (Ending::Ended, None) => failed("lease_lapsed"),
+        (Ending::Ended, Some(Ended::Exited(0))) => (attempt::Outcome::Completed, "exit 0".to_owned()),
+        (Ending::Ended, Some(Ended::Exited(status))) if plan.blocked_exit.map(i32::from) == Some(status) => {
             (attempt::Outcome::Blocked, format!("exit {status}"))
         }
-        (Ending::Ended, Ended::Exited(status)) => failed(&format!("exit {status}")),
-        (Ending::Ended, Ended::Killed(signal)) => failed(&format!("signal {signal}")),
+        (Ending::Ended, Some(Ended::Exited(status))) => failed(&format!("exit {status}")),
+        (Ending::Ended, Some(Ended::Killed(signal))) => failed(&format!("signal {signal}")),
     }
 }
 
@@ -187,12 +192,12 @@ mod tests {
     #[test]
     fn the_exit_status_becomes_the_state() {
         use attempt::Outcome::{Blocked, Completed, Failed};
-        let ended = |status| judge(&plan(Some(75)), Ending::Ended, Ended::Exited(status));
+        let ended = |status| judge(&plan(Some(75)), Ending::Ended, Some(Ended::Exited(status)));
         assert_eq!(ended(0), (Completed, "exit 0".to_owned()));
         assert_eq!(ended(75), (Blocked, "exit 75".to_owned()));
         assert_eq!(ended(1), (Failed, "exit 1".to_owned()));
         assert_eq!(
-            judge(&plan(None), Ending::Ended, Ended::Killed(9)),
+            judge(&plan(None), Ending::Ended, Some(Ended::Killed(9))),
             (Failed, "signal 9".to_owned())
         );
     }
@@ -200,7 +205,7 @@ mod tests {
     #[test]
     fn a_program_that_was_stopped_never_completes() {
         for ending in [Ending::Interrupted(SIGINT), Ending::Lapsed, Ending::Superseded] {
-            let (outcome, _) = judge(&plan(None), ending, Ended::Exited(0));
+            let (outcome, _) = judge(&plan(None), ending, Some(Ended::Exited(0)));
             assert_eq!(outcome, attempt::Outcome::Failed, "{ending:?}");
         }
     }

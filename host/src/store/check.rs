@@ -102,13 +102,17 @@ impl Encoder {
         &self.0
     }
 
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.0
-    }
-
     /// The digest of all that was written.
     pub(crate) fn digest(&self) -> Digest {
         digest(&self.0)
+    }
+
+    /// The digest of all that was written and of these bytes, which are the last field.
+    pub(crate) fn digest_with(&self, last: &[u8]) -> Digest {
+        let mut hash = Sha256::new();
+        hash.update(&self.0);
+        hash.update(last);
+        first_half(hash.finalize().into())
     }
 }
 
@@ -177,7 +181,10 @@ pub(crate) fn digest(bytes: &[u8]) -> Digest {
     if bytes.is_empty() {
         return Digest::NONE;
     }
-    let hash: [u8; 32] = Sha256::digest(bytes).into();
+    first_half(Sha256::digest(bytes).into())
+}
+
+fn first_half(hash: [u8; 32]) -> Digest {
     let mut first = [0; 16];
     first.copy_from_slice(&hash[..16]);
     Digest::from_bytes(first)
@@ -226,8 +233,7 @@ mod tests {
         encoder.text("ada");
         encoder.opt(None::<u64>, Encoder::number);
         encoder.opt(Some(9), Encoder::number);
-        let bytes = encoder.into_bytes();
-        let mut decoder = Decoder::new(&bytes);
+        let mut decoder = Decoder::new(encoder.as_slice());
         assert_eq!(decoder.number(), Some(7));
         assert_eq!(decoder.text(), Some("ada"));
         assert_eq!(decoder.opt(Decoder::number), Some(None));

@@ -1,10 +1,12 @@
 //! How a ledger's file is opened: what it must be, what is set and verified, and how it comes to have its tables.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use uuid::Uuid;
 
@@ -68,6 +70,77 @@ impl Patience {
     }
 }
 
+/// Whether a guest's SQL is being prepared: that of a caller inside one of our transactions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Guest(Arc<AtomicBool>);
+
+impl Guest {
+    /// Runs a caller's code with what it may do on the connection.
+    pub(crate) fn admit<T>(&self, act: impl FnOnce() -> T) -> T {
+        /// Shows the guest out, whether or not it panicked.
+        struct Out<'g>(&'g AtomicBool);
+        impl Drop for Out<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Relaxed);
+            }
+        }
+        self.0.store(true, Ordering::Relaxed);
+        let _out = Out(&self.0);
+        act()
+    }
+
+    fn is_in(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A guest may work on tables of its own: not on keyfence's, not on the transaction, not on other files.
+    fn authorize(&self, context: &AuthContext<'_>) -> Authorization {
+        if self.is_in() && is_reserved(&context.action) {
+            Authorization::Deny
+        } else {
+            Authorization::Allow
+        }
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "SQLite's own actions, a foreign and open-ended list: what is not named here works on the guest's own tables"
+)]
+fn is_reserved(action: &AuthAction<'_>) -> bool {
+    match action {
+        AuthAction::Transaction { .. }
+        | AuthAction::Attach { .. }
+        | AuthAction::Detach { .. }
+        | AuthAction::Pragma { .. }
+        | AuthAction::Unknown { .. } => true,
+        AuthAction::Insert { table_name }
+        | AuthAction::Update { table_name, .. }
+        | AuthAction::Delete { table_name }
+        | AuthAction::CreateIndex { table_name, .. }
+        | AuthAction::CreateTrigger { table_name, .. }
+        | AuthAction::CreateTempTrigger { table_name, .. }
+        | AuthAction::DropIndex { table_name, .. }
+        | AuthAction::DropTable { table_name }
+        | AuthAction::DropTrigger { table_name, .. }
+        | AuthAction::AlterTable { table_name, .. }
+        | AuthAction::CreateTable { table_name } => table_name
+            .get(..PREFIX.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX)),
+        _ => false,
+    }
+}
+
+/// What the names of keyfence's tables begin with.
+const PREFIX: &str = "keyfence_";
+
+/// What a connection asks while it works.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hooks {
+    pub(crate) patience: Patience,
+    pub(crate) guest: Guest,
+}
+
 /// Refuses an SQLite that can damage ledgers.
 pub(crate) fn check_sqlite_version(number: i32) -> Result<(), Error> {
     if number < SQLITE_MIN {
@@ -80,13 +153,13 @@ pub(crate) fn check_sqlite_version(number: i32) -> Result<(), Error> {
 
 /// Names the file in an error that SQLite gave without it.
 pub(crate) fn named(path: &Path, error: Error) -> Error {
-    match error {
-        Error::NotALedger { why, .. } => Error::NotALedger {
+    if let Error::NotALedger { why, .. } = error {
+        return Error::NotALedger {
             path: path.to_owned(),
             why,
-        },
-        other => other,
+        };
     }
+    error
 }
 
 impl Source {
@@ -106,11 +179,11 @@ impl Source {
     }
 
     /// Opens the file and sets the connection up. The file must be there.
-    pub(crate) fn connect(&self, patience: &Patience) -> Result<Connection, Error> {
-        self.try_connect(patience).map_err(|error| named(&self.path, error))
+    pub(crate) fn connect(&self, hooks: &Hooks) -> Result<Connection, Error> {
+        self.try_connect(hooks).map_err(|error| named(&self.path, error))
     }
 
-    fn try_connect(&self, patience: &Patience) -> Result<Connection, Error> {
+    fn try_connect(&self, hooks: &Hooks) -> Result<Connection, Error> {
         check_sqlite_version(rusqlite::version_number())?;
         let access = if self.read_only {
             OpenFlags::SQLITE_OPEN_READ_ONLY
@@ -119,14 +192,19 @@ impl Source {
         };
         // The handle is behind a mutex of ours.
         let mut connection = Connection::open_with_flags(&self.path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-        let handler = patience.clone();
+        let handler = hooks.patience.clone();
         connection.busy_handler(Some(move |tries| handler.wait(tries)))?;
-        let handler = patience.clone();
+        let handler = hooks.patience.clone();
         // Long statements end at the deadline as well.
         connection.progress_handler(
             100_000,
             Some(move || handler.deadline().is_some_and(Deadline::has_passed)),
         )?;
+        let guest = hooks.guest.clone();
+        connection.authorizer(Some(move |context: AuthContext<'_>| guest.authorize(&context)))?;
+        // A guest whose SQL ended our transaction must not commit by itself what it does next.
+        let guest = hooks.guest.clone();
+        connection.commit_hook(Some(move || guest.is_in()))?;
         connection.set_prepared_statement_cache_capacity(96);
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
@@ -193,6 +271,17 @@ impl Source {
             });
         }
         Ok(Identity::Ledger { schema })
+    }
+
+    /// Refuses a file that is no ledger yet: one that must not be made into one.
+    pub(crate) fn check_is_ledger(&self, connection: &Connection) -> Result<(), Error> {
+        match self.identify(connection).map_err(|error| named(&self.path, error))? {
+            Identity::Ledger { .. } => Ok(()),
+            Identity::Empty => Err(Error::NotALedger {
+                path: self.path.clone(),
+                why: "it is empty".into(),
+            }),
+        }
     }
 
     /// Makes the connection a ledger's: durable, and of the newest schema. The caller holds the lock; a caller that does
@@ -305,3 +394,6 @@ pub(crate) fn settle(connection: &Connection) -> Result<(), Error> {
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -141,10 +141,13 @@ pub(crate) fn create_file(path: &Path) -> Result<bool, Error> {
 
 /// An error of the operating system, by its name where it has one.
 pub(crate) fn storage(path: &Path, error: io::Error) -> Error {
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::DiskFull,
-        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => Error::ReadOnly,
-        _ => Error::io(path, error),
+    let kind = error.kind();
+    if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+        Error::DiskFull
+    } else if matches!(kind, ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) {
+        Error::ReadOnly
+    } else {
+        Error::io(path, error)
     }
 }
 

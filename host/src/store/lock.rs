@@ -159,15 +159,9 @@ impl WriteLock {
     /// What a call is told that could not write in time.
     pub(crate) fn busy(&self, deadline: Deadline) -> Error {
         Error::Busy {
-            holder: self.holder(),
+            holder: holder(&self.path),
             waited: deadline.waited(),
         }
-    }
-
-    /// The process that holds the lock now, where the system tells.
-    fn holder(&self) -> Option<LockHolder> {
-        let metadata = std::fs::metadata(&self.path).ok()?;
-        holder_of(metadata.dev(), metadata.ino())
     }
 }
 
@@ -296,8 +290,10 @@ impl Side {
     }
 }
 
-/// The process that `/proc/locks` names as the holder of a `flock` on this file.
-fn holder_of(device: u64, inode: u64) -> Option<LockHolder> {
+/// The process that holds the lock of this file now, where the system tells (`/proc/locks`).
+pub(crate) fn holder(path: &Path) -> Option<LockHolder> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let (device, inode) = (metadata.dev(), metadata.ino());
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let file = format!("{major:02x}:{minor:02x}:{inode}");

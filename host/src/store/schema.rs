@@ -138,7 +138,8 @@ CREATE TABLE keyfence_body (
     number INTEGER PRIMARY KEY REFERENCES keyfence_message (number),
     sender TEXT,
     sent_at_ms INTEGER NOT NULL,
-    not_before_ms INTEGER,
+    -- As it was sent: a retry moves the message's.
+    sent_not_before_ms INTEGER,
     subject TEXT NOT NULL,
     body BLOB NOT NULL
 ) STRICT;

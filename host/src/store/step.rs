@@ -10,6 +10,8 @@ pub(crate) mod lease;
 pub(crate) mod message;
 pub(crate) mod rows;
 pub(crate) mod session;
+#[cfg(test)]
+mod tests;
 pub(crate) mod texts;
 
 use keyfence_core::actor::ActorLease;
@@ -25,7 +27,7 @@ use keyfence_core::{Expiry, Incarnation, TimeMs, Token};
 use rusqlite::{Connection, params};
 
 use crate::error::Error;
-use crate::store::check::{Encoder, chained, link};
+use crate::store::check::{ChainHead, Encoder, chained, link};
 use crate::store::schema::SCHEMA;
 use head::Head;
 use rows::{Cache, number_of};
@@ -69,6 +71,24 @@ pub(crate) struct Texts {
     pub(crate) note: Option<String>,
     /// The result that goes into the row of an assignment or a session.
     pub(crate) result: Option<Vec<u8>>,
+}
+
+impl Texts {
+    /// A reason for the history; an empty one is none.
+    pub(crate) fn noted(reason: &str) -> Self {
+        Self {
+            note: (!reason.is_empty()).then(|| reason.to_owned()),
+            result: None,
+        }
+    }
+
+    /// A result for the row.
+    pub(crate) fn resulting(result: &[u8]) -> Self {
+        Self {
+            note: None,
+            result: Some(result.to_vec()),
+        }
+    }
 }
 
 /// SQLite failed inside a step: nothing of it is committed.
@@ -142,9 +162,25 @@ impl<'c> SqliteStep<'c> {
         self.broken.is_some()
     }
 
-    /// Marks that a verb wrote rows of the store's own.
-    pub(crate) const fn mark_written(&mut self) {
+    /// Lifts the counter and the floor of incarnations; neither is ever lowered.
+    pub(crate) fn lift(&mut self, token: Token, incarnations: Option<Incarnation>) {
+        self.head.last_token = self.head.last_token.max(Some(token));
+        self.head.incarnation_floor = self.head.incarnation_floor.max(incarnations);
         self.wrote = true;
+    }
+
+    /// Drops the events up to `seq`, after which the chain's head was `chain_head`.
+    pub(crate) fn move_anchor(&mut self, seq: u64, chain_head: ChainHead) -> Result<(), Failure<Error>> {
+        self.head.anchor_seq = seq;
+        self.head.anchor_head = chain_head;
+        self.wrote = true;
+        // The trigger that keeps the history lets go of what lies behind the anchor.
+        self.finish()?;
+        self.connection
+            .prepare_cached("DELETE FROM keyfence_event WHERE seq <= ?1")
+            .and_then(|mut statement| statement.execute([number_of(seq)]))
+            .map_err(failed)?;
+        Ok(())
     }
 
     /// Last event of this step and the chain after it.
@@ -162,9 +198,12 @@ impl<'c> SqliteStep<'c> {
         Ok(())
     }
 
-    /// After a failed record SQLite may have rolled the transaction back: nothing more may be written.
+    /// Nothing may be written once the transaction has ended: by SQLite after a failed write, or by a guest's SQL.
     fn check_sound(&mut self) -> Result<(), Failure<Error>> {
         match self.broken.take() {
+            None if self.connection.is_autocommit() => Err(Failure::Store(Error::Transaction {
+                why: "it has ended before its commit".into(),
+            })),
             None => Ok(()),
             Some(error) => {
                 self.broken = Some(Error::Bug {

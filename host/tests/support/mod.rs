@@ -52,8 +52,8 @@ impl Bench {
     }
 
     /// A connection past keyfence, for making damage.
-    pub(crate) fn raw(&self) -> keyfence::rusqlite::Connection {
-        let connection = keyfence::rusqlite::Connection::open(self.path()).unwrap();
+    pub(crate) fn raw(&self) -> rusqlite::Connection {
+        let connection = rusqlite::Connection::open(self.path()).unwrap();
         connection
             .execute_batch("PRAGMA ignore_check_constraints = ON; PRAGMA foreign_keys = OFF;")
             .unwrap();

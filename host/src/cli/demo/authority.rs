@@ -57,8 +57,8 @@ fn wrong_way(stage: &Stage, story: &mut Story) -> Observed {
     let (by_a, by_b) = (set_alarm(&a, "process-a")?, set_alarm(&b, "process-b")?);
     let said = |accepted: bool| if accepted { "accepted" } else { "refused" };
     story.act("1. The wrong way: check the name");
-    story.line("process A: \"I am operator-course\"", said(by_a));
-    story.line("process B: \"I am operator-course\"", said(by_b));
+    story.wrong("process A: \"I am operator-course\"", said(by_a));
+    story.wrong("process B: \"I am operator-course\"", said(by_b));
     story.moral("Both are right. A name says who somebody is, not who it is now.");
     Ok(json!({ "process_a": said(by_a), "process_b": said(by_b) }))
 }

@@ -48,8 +48,8 @@ fn wrong_way(stage: &Stage, story: &mut Story) -> Observed {
         == 1;
     let said = if accepted { "accepted" } else { "refused" };
     story.act("1. The wrong way: check which kiosk it is");
-    story.line("the chat runs on", "kiosk-a, then kiosk-b, then kiosk-a again");
-    story.line("an answer of kiosk-a's first run arrives", said);
+    story.wrong("the chat runs on", "kiosk-a, then kiosk-b, then kiosk-a again");
+    story.wrong("an answer of kiosk-a's first run arrives", said);
     story.moral("It is kiosk-a's chat, and this is kiosk-a. It is just not this kiosk-a.");
     Ok(json!({ "late_answer_of_the_first_run": said }))
 }

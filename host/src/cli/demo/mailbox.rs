@@ -107,9 +107,9 @@ fn wrong_way(stage: &Stage, story: &mut Story) -> Observed {
         .query_row("SELECT owner FROM note WHERE id = 'msg-1'", [], |row| row.get(0))
         .map_err(plain)?;
     story.act("1. The wrong way: look, decide, then write");
-    story.line("worker-a looks at the note", &format!("{a_saw}, so it takes it"));
-    story.line("worker-b looks at the note", &format!("{b_saw}, so it takes it"));
-    story.line("on the note afterwards", &owner);
+    story.wrong("worker-a looks at the note", &format!("{a_saw}, so it takes it"));
+    story.wrong("worker-b looks at the note", &format!("{b_saw}, so it takes it"));
+    story.wrong("on the note afterwards", &owner);
     story.moral("Nothing failed, and both are off to restock. Looking again just before writing only narrows the gap.");
     Ok(json!({
         "worker_a_saw": a_saw,

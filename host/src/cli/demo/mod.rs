@@ -146,19 +146,22 @@ impl Story {
 
     /// Something that somebody does, and what comes of it.
     fn line(&mut self, who: &str, result: &str) {
-        self.text.push_str(&format!("  {who:<44}  {}\n", self.coloured(result)));
+        let result = if result.starts_with("refused") {
+            self.paint.warn(result)
+        } else {
+            self.paint.good(result)
+        };
+        self.text.push_str(&format!("  {who:<44}  {result}\n"));
+    }
+
+    /// The same where there is no fence.
+    fn wrong(&mut self, who: &str, result: &str) {
+        self.text
+            .push_str(&format!("  {who:<44}  {}\n", self.paint.bad(result)));
     }
 
     fn moral(&mut self, moral: &str) {
         self.text.push_str(&format!("  {}\n", self.paint.dim(moral)));
-    }
-
-    fn coloured(&self, result: &str) -> String {
-        if result.starts_with("refused") {
-            self.paint.bad(result)
-        } else {
-            self.paint.good(result)
-        }
     }
 }
 

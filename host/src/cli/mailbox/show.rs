@@ -1,12 +1,12 @@
 //! Looking at messages: one by its id, or a recipient's inbox.
 
+use keyfence::MessageView;
 use keyfence::core::mailbox::MessageState;
 use keyfence::core::{Name, Reason, Refusal, TimeMs};
-use keyfence::{MessageView, Page};
 
 use crate::cli::exit::{Failure, decided};
 use crate::cli::output::Answer;
-use crate::cli::{Access, Context};
+use crate::cli::{Access, Context, FIRST_PAGE};
 
 const COLUMNS: &[(&str, &str)] = &[
     ("MESSAGE", "message"),
@@ -32,7 +32,7 @@ pub(super) fn one(context: &Context, id: &Name) -> Result<(), Failure> {
 pub(super) fn inbox(context: &Context, recipient: &Name) -> Result<(), Failure> {
     let ledger = context.open(Access::Write)?;
     let mut list = context.output().list(COLUMNS);
-    let mut page = Page::FIRST;
+    let mut page = FIRST_PAGE;
     loop {
         let decision = context.call(&ledger, recipient).mailbox_inbox(recipient, page)?;
         let views = decided(decision, || format!("read the inbox of `{recipient}`"))?;

@@ -7,21 +7,30 @@ use rusqlite::{Row, params};
 
 use super::cells::Cells;
 use super::rows::{Cache, Rows, Stored, number_of, one_changed, query_one, stored_expiry};
-use super::{SqliteStep, failed};
+use super::{SqliteStep, bug, failed};
 use crate::error::Error;
 use crate::store::check::Check;
 
 macro_rules! select {
     ($rest:literal) => {
+        select!("", $rest)
+    };
+    ($more:literal, $rest:literal) => {
         concat!(
             "SELECT number, id, actor, retry_of, state, attempt, process, token, lease_token, since_ms, expires_at_ms, ",
-            "last_attempt, last_token, last_digest, ended_at_ms, row_check FROM keyfence_assignment ",
+            "last_attempt, last_token, last_digest, ended_at_ms, row_check",
+            $more,
+            " FROM keyfence_assignment ",
             $rest
         )
     };
 }
 
-const SELECT: &str = select!("WHERE id = ?1");
+pub(crate) const SELECT: &str = select!("WHERE id = ?1");
+/// All rows.
+pub(crate) const ALL: &str = select!("ORDER BY number");
+/// All rows, with their results.
+pub(crate) const WITH_RESULTS: &str = select!(", result", "ORDER BY number");
 /// A page of the table.
 pub(crate) const PAGE: &str = select!("WHERE number > ?1 ORDER BY number LIMIT ?2");
 /// The RUNNING ones whose attempt is not live: it has lapsed, or its actor's row does not carry its lease token.
@@ -243,6 +252,13 @@ impl Rows for Assignment {
         check: i64,
         ended_at: Option<TimeMs>,
     ) -> Result<(), Failure<Error>> {
+        // The update leaves these alone.
+        if self.actor != before.row.actor || self.retry_of != before.row.retry_of {
+            return Err(bug(format!(
+                "the assignment `{}` was changed where none changes",
+                self.id
+            )));
+        }
         let c = columns(self)?;
         let b = columns(&before.row)?;
         let mut statement = step.connection.prepare_cached(UPDATE).map_err(failed)?;

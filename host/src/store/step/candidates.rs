@@ -15,11 +15,11 @@ use keyfence_core::Name;
 use keyfence_core::TimeMs;
 use keyfence_core::mailbox::Message;
 use keyfence_core::store::{Candidates, Failure, Query};
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
 use super::assignment;
 use super::message::{self, message_columns};
-use super::rows::{Rows, Stored, number_of};
+use super::rows::{Rows, Stored, number_of, query_one};
 use super::{SqliteStep, failed};
 use crate::error::Error;
 
@@ -83,7 +83,7 @@ pub(super) fn find(
         Query::LapsedMessages(None) => {
             let mut after = String::new();
             while found.len() < limit {
-                let Some(recipient) = next_recipient(step, &after)? else {
+                let Some(recipient) = next_recipient(step.connection, &after)? else {
                     break;
                 };
                 lapsed(step, &recipient, now, limit, &mut found)?;
@@ -116,7 +116,7 @@ fn deliverable(
     let connection = step.connection;
     let mut below = ABOVE_ALL;
     while found.len() < limit
-        && let Some(priority) = next_priority(step, recipient.as_str(), below)?
+        && let Some(priority) = next_priority(step.connection, recipient.as_str(), below)?
     {
         let wanted = limit - found.len();
         let mut heads: Vec<Stored<Message>> = Vec::with_capacity(wanted);
@@ -142,14 +142,14 @@ fn deliverable(
     Ok(())
 }
 
-fn next_priority(step: &SqliteStep<'_>, recipient: &str, below: i64) -> Result<Option<i64>, Failure<Error>> {
-    super::rows::query_one(step.connection, NEXT_PRIORITY, params![recipient, below], |row| {
+fn next_priority(connection: &Connection, recipient: &str, below: i64) -> Result<Option<i64>, Failure<Error>> {
+    query_one(connection, NEXT_PRIORITY, params![recipient, below], |row| {
         row.get(0).map_err(failed)
     })
 }
 
-fn next_recipient(step: &SqliteStep<'_>, after: &str) -> Result<Option<String>, Failure<Error>> {
-    super::rows::query_one(step.connection, NEXT_RECIPIENT, params![after], |row| {
+fn next_recipient(connection: &Connection, after: &str) -> Result<Option<String>, Failure<Error>> {
+    query_one(connection, NEXT_RECIPIENT, params![after], |row| {
         row.get(0).map_err(failed)
     })
 }
@@ -164,7 +164,7 @@ fn lapsed(
     let connection = step.connection;
     let mut below = ABOVE_ALL;
     while found.len() < limit
-        && let Some(priority) = next_priority(step, recipient, below)?
+        && let Some(priority) = next_priority(step.connection, recipient, below)?
     {
         let mut statement = connection.prepare_cached(LAPSED).map_err(failed)?;
         let mut rows = statement
@@ -199,3 +199,46 @@ fn lost_attempts(
     }
     Ok(())
 }
+
+/// The first recipient after `after` who has a lapsed claim.
+pub(crate) fn next_recipient_with_lapsed(
+    connection: &Connection,
+    after: &str,
+    now: TimeMs,
+) -> Result<Option<String>, Error> {
+    let mut after = after.to_owned();
+    loop {
+        let next = query_one(connection, NEXT_RECIPIENT, [&after], |row| row.get(0).map_err(failed))?;
+        let Some(recipient): Option<String> = next else {
+            return Ok(None);
+        };
+        let mut below = ABOVE_ALL;
+        while let Some(priority) = next_priority(connection, &recipient, below)? {
+            let lapsed =
+                connection
+                    .prepare_cached(LAPSED)?
+                    .exists(params![recipient, priority, number_of(now.as_ms()), 1])?;
+            if lapsed {
+                return Ok(Some(recipient));
+            }
+            below = priority;
+        }
+        after = recipient;
+    }
+}
+
+/// The statements, and what of the index each of their searches uses.
+#[cfg(test)]
+pub(super) const STATEMENTS: [(&str, &[&str]); 4] = [
+    (
+        DELIVERABLE,
+        &[
+            "recipient=? AND priority=? AND state=? AND expires_at_ms=? AND not_before_ms=?",
+            "recipient=? AND priority=? AND state=? AND expires_at_ms=? AND not_before_ms<?",
+            "recipient=? AND priority=? AND state=? AND expires_at_ms<?",
+        ],
+    ),
+    (NEXT_PRIORITY, &["recipient=? AND priority<?"]),
+    (LAPSED, &["recipient=? AND priority=? AND state=? AND expires_at_ms<?"]),
+    (NEXT_RECIPIENT, &["recipient>?"]),
+];

@@ -11,8 +11,11 @@ use super::{SqliteStep, failed};
 use crate::error::Error;
 use crate::store::check::Check;
 
-const SELECT: &str =
+pub(crate) const SELECT: &str =
     "SELECT number, name, ledger, kind, claim, high_water, row_check FROM keyfence_gate WHERE name = ?1";
+/// All rows.
+pub(crate) const ALL: &str =
+    "SELECT number, name, ledger, kind, claim, high_water, row_check FROM keyfence_gate ORDER BY number";
 const INSERT: &str = "INSERT INTO keyfence_gate (name, ledger, kind, claim, high_water, row_check) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const UPDATE: &str = "UPDATE keyfence_gate SET ledger = ?2, kind = ?3, claim = ?4, high_water = ?5, row_check = ?6 \
@@ -22,7 +25,7 @@ fn high_water(gate: &Gate) -> Option<i64> {
     gate.high_water.map(|token| number_of(token.get()))
 }
 
-fn decode(row: &Row<'_>) -> Result<Stored<Gate>, Failure<Error>> {
+pub(crate) fn decode(row: &Row<'_>) -> Result<Stored<Gate>, Failure<Error>> {
     let cells = Cells::new(row, Place::Gate, 1);
     let kind =
         ClaimKind::from_name(cells.text(3)?).ok_or_else(|| cells.damaged("it is bound to an unknown kind of claim"))?;

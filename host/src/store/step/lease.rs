@@ -18,11 +18,13 @@ use crate::store::check::Check;
 /// The statements of one of the two tables.
 pub(crate) struct Sql {
     table: &'static str,
-    select: &'static str,
+    pub(crate) select: &'static str,
     insert: &'static str,
     update: &'static str,
     /// A page of the table.
     pub(crate) page: &'static str,
+    /// All rows.
+    pub(crate) all: &'static str,
 }
 
 macro_rules! sql {
@@ -50,6 +52,11 @@ macro_rules! sql {
                 "SELECT number, name, process, token, since_ms, expires_at_ms, last_process, last_token, row_check FROM ",
                 $table,
                 " WHERE number > ?1 ORDER BY number LIMIT ?2"
+            ),
+            all: concat!(
+                "SELECT number, name, process, token, since_ms, expires_at_ms, last_process, last_token, row_check FROM ",
+                $table,
+                " ORDER BY number"
             ),
         }
     };

@@ -7,7 +7,7 @@ use rusqlite::{Row, params};
 
 use super::cells::Cells;
 use super::rows::{Cache, Rows, Stored, number_of, one_changed, query_one, stored_expiry};
-use super::{SqliteStep, failed};
+use super::{SqliteStep, bug, failed};
 use crate::error::Error;
 use crate::store::check::Check;
 
@@ -21,7 +21,7 @@ macro_rules! message_columns {
 }
 pub(crate) use message_columns;
 
-const SELECT: &str = concat!("SELECT ", message_columns!(), " FROM keyfence_message WHERE id = ?1");
+pub(crate) const SELECT: &str = concat!("SELECT ", message_columns!(), " FROM keyfence_message WHERE id = ?1");
 const INSERT: &str = "INSERT INTO keyfence_message (id, recipient, content, priority, not_before_ms, retries, \
     retries_max, deliveries, redrive_of, state, process, token, lease_token, since_ms, expires_at_ms, last_process, \
     last_token, last_act, last_digest, cause, redriven_as, ended_at_ms, row_check) \
@@ -214,6 +214,15 @@ fn check_last(check: &mut Check, last: &Last) {
     check.bytes(last.digest.as_bytes());
 }
 
+/// Whether the fields are as before that [`UPDATE`] leaves alone.
+fn keeps_what_was_sent(after: &Message, before: &Message) -> bool {
+    after.recipient == before.recipient
+        && after.content == before.content
+        && after.priority == before.priority
+        && after.retries_max == before.retries_max
+        && after.redrive_of == before.redrive_of
+}
+
 impl Rows for Message {
     fn cache<'s>(step: &'s mut SqliteStep<'_>) -> &'s mut Cache<Self> {
         &mut step.caches.messages
@@ -318,6 +327,9 @@ impl Rows for Message {
         check: i64,
         ended_at: Option<TimeMs>,
     ) -> Result<(), Failure<Error>> {
+        if !keeps_what_was_sent(self, &before.row) {
+            return Err(bug(format!("the message `{}` was changed where none changes", self.id)));
+        }
         let c = Columns::of(self)?;
         let b = Columns::of(&before.row)?;
         let mut statement = step.connection.prepare_cached(UPDATE).map_err(failed)?;

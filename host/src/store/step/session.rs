@@ -13,16 +13,24 @@ use crate::store::check::Check;
 
 macro_rules! select {
     ($rest:literal) => {
+        select!("", $rest)
+    };
+    ($more:literal, $rest:literal) => {
         concat!(
             "SELECT number, name, state, incarnation, host, host_token, process, token, since_ms, expires_at_ms, ",
-            "last_host, last_incarnation, last_token, last_host_token, last_digest, ended_at_ms, row_check ",
-            "FROM keyfence_session ",
+            "last_host, last_incarnation, last_token, last_host_token, last_digest, ended_at_ms, row_check",
+            $more,
+            " FROM keyfence_session ",
             $rest
         )
     };
 }
 
-const SELECT: &str = select!("WHERE name = ?1");
+pub(crate) const SELECT: &str = select!("WHERE name = ?1");
+/// All rows.
+pub(crate) const ALL: &str = select!("ORDER BY number");
+/// All rows, with their results.
+pub(crate) const WITH_RESULTS: &str = select!(", result", "ORDER BY number");
 /// A page of the table.
 pub(crate) const PAGE: &str = select!("WHERE number > ?1 ORDER BY number LIMIT ?2");
 const INSERT: &str = "INSERT INTO keyfence_session (name, state, incarnation, host, host_token, process, token, \

@@ -2,7 +2,7 @@
 
 use keyfence_core::Name;
 use keyfence_core::lease::Granted;
-use keyfence_core::mailbox::{Message, MessageGrant};
+use keyfence_core::mailbox::{Message, MessageGrant, Priority};
 use keyfence_core::store::{Failure, Place};
 use keyfence_core::{Digest, TimeMs};
 use rusqlite::{OptionalExtension as _, params};
@@ -14,25 +14,27 @@ use crate::error::Error;
 use crate::message::{Delivery, NewMessage};
 use crate::store::check::Encoder;
 
-/// The digest over everything that a sender chose.
-pub(crate) fn content(
-    sender: Option<&Name>,
-    recipient: &Name,
-    subject: &str,
-    body: &[u8],
-    priority: i8,
-    not_before: Option<TimeMs>,
-    retries_max: u16,
-) -> Digest {
+/// Everything that a sender chose.
+pub(crate) struct Content<'m> {
+    pub(crate) sender: Option<&'m Name>,
+    pub(crate) recipient: &'m Name,
+    pub(crate) subject: &'m str,
+    pub(crate) body: &'m [u8],
+    pub(crate) priority: Priority,
+    pub(crate) not_before: Option<TimeMs>,
+    pub(crate) retries_max: u16,
+}
+
+/// The digest over everything that a sender chose; the body goes last, and is not copied.
+pub(crate) fn content(content: &Content<'_>) -> Digest {
     let mut encoder = Encoder::new();
-    encoder.opt(sender, |encoder, name| encoder.text(name.as_str()));
-    encoder.text(recipient.as_str());
-    encoder.text(subject);
-    encoder.bytes(body);
-    encoder.number(i64::from(priority).cast_unsigned());
-    encoder.opt(not_before, |encoder, time| encoder.number(time.as_ms()));
-    encoder.number(u64::from(retries_max));
-    encoder.digest()
+    encoder.opt(content.sender, |encoder, name| encoder.text(name.as_str()));
+    encoder.text(content.recipient.as_str());
+    encoder.text(content.subject);
+    encoder.number(i64::from(content.priority.get()).cast_unsigned());
+    encoder.opt(content.not_before, |encoder, time| encoder.number(time.as_ms()));
+    encoder.number(u64::from(content.retries_max));
+    encoder.digest_with(content.body)
 }
 
 impl SqliteStep<'_> {
@@ -57,7 +59,7 @@ impl SqliteStep<'_> {
         let mut statement = self
             .connection
             .prepare_cached(
-                "INSERT INTO keyfence_body (number, sender, sent_at_ms, not_before_ms, subject, body) \
+                "INSERT INTO keyfence_body (number, sender, sent_at_ms, sent_not_before_ms, subject, body) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )
             .map_err(failed)?;
@@ -80,8 +82,8 @@ impl SqliteStep<'_> {
         let mut statement = self
             .connection
             .prepare_cached(
-                "INSERT INTO keyfence_body (number, sender, sent_at_ms, not_before_ms, subject, body) \
-                 SELECT ?1, sender, ?2, not_before_ms, subject, body FROM keyfence_body WHERE number = ?3",
+                "INSERT INTO keyfence_body (number, sender, sent_at_ms, sent_not_before_ms, subject, body) \
+                 SELECT ?1, sender, ?2, sent_not_before_ms, subject, body FROM keyfence_body WHERE number = ?3",
             )
             .map_err(failed)?;
         let copied = statement
@@ -98,16 +100,20 @@ impl SqliteStep<'_> {
         }
     }
 
-    /// Keeps the result or the reason of the act that was just put. Nothing is kept of an empty one.
-    pub(crate) fn put_result(
-        &mut self,
-        message: &Name,
-        result: Option<&[u8]>,
-        reason: Option<&str>,
-    ) -> Result<(), Failure<Error>> {
-        if result.is_none_or(<[u8]>::is_empty) && reason.is_none_or(str::is_empty) {
+    /// Keeps the result of a completion. Nothing is kept of an empty one.
+    pub(crate) fn put_result(&mut self, message: &Name, result: &[u8]) -> Result<(), Failure<Error>> {
+        if result.is_empty() {
             return Ok(());
         }
+        self.upsert_result(message, Some(result), None)
+    }
+
+    /// Keeps the reason of a retry or a dead-lettering in place of an earlier one.
+    pub(crate) fn put_reason(&mut self, message: &Name, reason: &str) -> Result<(), Failure<Error>> {
+        self.upsert_result(message, None, (!reason.is_empty()).then_some(reason))
+    }
+
+    fn upsert_result(&self, message: &Name, result: Option<&[u8]>, reason: Option<&str>) -> Result<(), Failure<Error>> {
         let number = self.number_of_message(message)?;
         let mut statement = self
             .connection
