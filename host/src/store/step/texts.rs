@@ -1,4 +1,4 @@
-//! What the machines never see of a message: subject, body, result and reason, in tables of their own.
+//! What the machines never see of a message: subject, body and reason, in tables of their own.
 
 use keyfence_core::Name;
 use keyfence_core::lease::Granted;
@@ -100,29 +100,19 @@ impl SqliteStep<'_> {
         }
     }
 
-    /// Keeps the result of a completion. Nothing is kept of an empty one.
-    pub(crate) fn put_result(&mut self, message: &Name, result: &[u8]) -> Result<(), Failure<Error>> {
-        if result.is_empty() {
-            return Ok(());
-        }
-        self.upsert_result(message, Some(result), None)
-    }
-
     /// Keeps the reason of a retry or a dead-lettering in place of an earlier one.
     pub(crate) fn put_reason(&mut self, message: &Name, reason: &str) -> Result<(), Failure<Error>> {
-        self.upsert_result(message, None, (!reason.is_empty()).then_some(reason))
-    }
-
-    fn upsert_result(&self, message: &Name, result: Option<&[u8]>, reason: Option<&str>) -> Result<(), Failure<Error>> {
         let number = self.number_of_message(message)?;
         let mut statement = self
             .connection
             .prepare_cached(
-                "INSERT INTO keyfence_result (number, result, reason) VALUES (?1, ?2, ?3) \
-                 ON CONFLICT (number) DO UPDATE SET result = excluded.result, reason = excluded.reason",
+                "INSERT INTO keyfence_reason (number, reason) VALUES (?1, ?2) \
+                 ON CONFLICT (number) DO UPDATE SET reason = excluded.reason",
             )
             .map_err(failed)?;
-        statement.execute(params![number, result, reason]).map_err(failed)?;
+        statement
+            .execute(params![number, (!reason.is_empty()).then_some(reason)])
+            .map_err(failed)?;
         Ok(())
     }
 
