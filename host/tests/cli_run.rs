@@ -312,14 +312,20 @@ fn a_second_interrupt_or_the_end_of_the_grace_kills_a_deaf_program() {
 #[test]
 fn what_is_left_of_the_group_ends_with_the_program() {
     let shop = Shop::open();
-    let (status, _) = ran(
-        &shop,
-        "",
-        "sh -c 'trap \"\" TERM HUP; while :; do sleep 0.02; done' & echo $! > left; exit 0",
-    );
+    let left_behind = "trap \"\" TERM HUP; while :; do sleep 0.02; done";
+    let script = format!("sh -c '{left_behind}' > left.log 2>&1 & echo $! > left; exit 0");
+    let (status, _) = ran(&shop, "", &script);
     assert_eq!(status, 0);
     let left = wait_for(&shop.path("left"));
-    wait_until("the rest of the group is gone", || !runs(&left));
+    let since = Instant::now();
+    while runs(&left) && since.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let outlived = runs(&left);
+    if outlived {
+        signal(left.parse().unwrap(), "KILL");
+    }
+    assert!(!outlived, "it would work on without authority");
 }
 
 /// Holds the ledger's write lock from outside, so that no renewal gets through.
@@ -479,25 +485,25 @@ fn the_ledger_that_a_run_needs_decides_before_anything_runs() {
     assert!(!shop.path("worked").exists());
 }
 
-/// A shell at a terminal of its own, as `script` makes one; the keys that are typed come from `keys`.
-fn at_a_terminal(shop: &Shop, script: &str, keys: &str) -> Option<Output> {
+/// A shell at a terminal of its own, as `script` makes one: it runs `script` under the fence, then `then`. The keys that are
+/// typed come from `keys`.
+fn at_a_terminal(shop: &Shop, script: &str, then: &str, keys: &str) -> Option<Output> {
     let found = Command::new("script").arg("--version").output();
     if !found.is_ok_and(|output| output.status.success()) {
         return None;
     }
     let binary = env!("CARGO_BIN_EXE_keyfence");
-    let mut child = shop.command();
     let mut terminal = Command::new("script");
     terminal
         .args([
             "-qec",
-            &format!("{binary} run --actor crew --report report.json -- sh -c '{script}'"),
+            &format!("{binary} run --actor crew --report report.json -- sh -c '{script}'; {then}"),
             "/dev/null",
         ])
-        .current_dir(child.get_current_dir()?)
+        .current_dir(shop.path("."))
+        .env_remove("KEYFENCE_LEDGER")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    child.stdin(Stdio::null());
     let mut terminal = terminal.spawn().unwrap();
     wait_for(&shop.path("started"));
     std::io::Write::write_all(terminal.stdin.as_mut().unwrap(), keys.as_bytes()).unwrap();
@@ -507,9 +513,15 @@ fn at_a_terminal(shop: &Shop, script: &str, keys: &str) -> Option<Output> {
 #[test]
 fn the_program_has_the_terminal_while_it_runs() {
     let shop = Shop::open();
-    let script = "echo > started; read line && echo \"$line\" > heard";
-    if at_a_terminal(&shop, script, "vanilla\n").is_some() {
+    let script = "ps -o tpgid= -p $$ > foreground; echo $$ > started; read line && echo \"$line\" > heard";
+    if at_a_terminal(&shop, script, "read after; echo $after > after", "vanilla\ncones\n").is_some() {
         assert_eq!(wait_for(&shop.path("heard")), "vanilla");
+        assert_eq!(
+            wait_for(&shop.path("foreground")),
+            wait_for(&shop.path("started")),
+            "from the start"
+        );
+        assert_eq!(wait_for(&shop.path("after")), "cones", "the shell has it again");
         assert_eq!(report(&shop)["state"], "COMPLETED");
     }
 }
@@ -518,7 +530,7 @@ fn the_program_has_the_terminal_while_it_runs() {
 fn control_c_at_the_terminal_interrupts_the_run() {
     let shop = Shop::open();
     let script = "echo > started; while :; do sleep 0.02; done";
-    if at_a_terminal(&shop, script, "\u{3}").is_some() {
+    if at_a_terminal(&shop, script, "true", "\u{3}").is_some() {
         let report = report(&shop);
         assert_eq!(
             (report["state"].as_str(), report["result"].as_str()),
