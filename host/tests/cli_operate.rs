@@ -286,6 +286,8 @@ fn a_gate_admits_no_token_below_its_mark() {
         (Some("session"), Some("chat"), &5.into())
     );
 
+    let (status, text, _) = shop.say("gate admit freezer.gate --for session:chat --token 5");
+    assert_eq!((status, text.lines().next()), (0, Some("done")));
     shop.ask("gate rebind freezer.gate --for actor:crew").done();
     assert_eq!(shop.ask("gate show freezer.gate").json.get("high_water"), None);
     assert_eq!(

@@ -17,12 +17,14 @@
 
 mod bench;
 mod on_memory;
+mod on_sqlite;
 mod scenarios;
 mod stage;
 mod subject;
 
 pub use bench::{Bench, digest};
 pub use on_memory::OnMemory;
+pub use on_sqlite::OnSqlite;
 pub use stage::Stage;
 pub use subject::{Answer, BadExpiry, Bounds, Can, Fault, Letter, Seen, Subject};
 

@@ -63,7 +63,8 @@ fn message_under_a_lease() -> Cast {
         leases: 2,
         claims: 2,
         under_lease: true,
-        ticks: 2,
+        ticks: 1,
+        lease_ticks: 1,
         claim_ticks: 1,
         ..Cast::NONE
     }
@@ -74,7 +75,7 @@ fn session() -> Cast {
     Cast {
         hosts: 2,
         sessions: 3,
-        ticks: 2,
+        ticks: 1,
         lease_ticks: 3,
         claim_ticks: 1,
         ..Cast::NONE
@@ -86,7 +87,7 @@ fn session_under_new_hosts() -> Cast {
     Cast {
         hosts: 3,
         sessions: 2,
-        ticks: 2,
+        ticks: 1,
         lease_ticks: 1,
         claim_ticks: 2,
         ..Cast::NONE
@@ -116,6 +117,7 @@ fn two_processes_contend_for_a_job_in_every_order() {
 fn three_processes_contend_for_a_job_in_every_order() {
     sound(&Cast {
         contenders: 3,
+        ticks: 1,
         ..attempt()
     });
 }
@@ -129,6 +131,7 @@ fn two_processes_contend_for_a_message_in_every_order() {
 fn three_processes_contend_for_a_message_in_every_order() {
     sound(&Cast {
         contenders: 3,
+        ticks: 1,
         jumps: 0,
         ..message()
     });
@@ -161,7 +164,7 @@ fn two_hosts_that_register_anew_contend_for_a_session_in_every_order() {
 fn two_hosts_and_a_second_process_of_one_contend_for_a_session_in_every_order() {
     sound(&Cast {
         contenders: 3,
-        ticks: 1,
+        hosts: 2,
         ..session_under_new_hosts()
     });
 }

@@ -23,7 +23,7 @@ pub(crate) struct Backup {
 impl Backup {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let ledger = context.open(Access::Read)?;
-        let bar = Bar::new();
+        let mut bar = Bar::new();
         backup(&ledger, &self.file, &mut |progress| bar.show(progress))?;
         drop(bar);
         let answer = Answer::new("done")

@@ -23,7 +23,7 @@ pub(crate) struct Doctor {}
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let path = context.ledger_path();
-        let bar = Bar::new();
+        let mut bar = Bar::new();
         let report = doctor(&path, &context.options(Access::Read), &mut |progress| {
             bar.show(progress)
         });

@@ -16,6 +16,9 @@ use serde_json::{Map, Value, json};
 /// How many rows a table is laid out for at a time, so that a list of any length needs little memory.
 const ROWS_AT_A_TIME: usize = 500;
 
+/// How many characters of a process identity tell one from another at a glance: `proc_` and eight digits.
+const PROCESS_SHORT: usize = 13;
+
 /// Where and how this call prints.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -108,6 +111,7 @@ impl Output {
             .fields
             .iter()
             .filter(|(key, _)| !answer.in_headline.contains(&key.as_str()))
+            .filter(|(_, value)| !(answer.counts && is_zero(value)))
             .map(|(key, value)| (label(key), self.value(key, value)))
             .collect();
         let width = shown.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
@@ -117,11 +121,26 @@ impl Output {
         text
     }
 
+    /// A field in a cell of a table: on a terminal short, `show` has the whole.
+    fn cell(&self, key: &str, value: &Value, terminal: bool) -> String {
+        let moment = value.as_u64().and_then(TimeMs::new).filter(|_| is_moment(key));
+        match (moment, value.as_str()) {
+            (Some(moment), _) if terminal => self.distance(moment),
+            (Some(moment), _) => utc(moment),
+            (None, Some(id)) if terminal && key == "process" => id.get(..PROCESS_SHORT).unwrap_or(id).to_owned(),
+            (None, _) => self.value(key, value),
+        }
+    }
+
     /// A field for people.
     fn value(&self, key: &str, value: &Value) -> String {
         match value {
             Value::Null => String::new(),
             Value::String(text) => visible(text),
+            Value::Number(number) if key == "now_ms" => number
+                .as_u64()
+                .and_then(TimeMs::new)
+                .map_or_else(|| number.to_string(), utc),
             Value::Number(number) if is_moment(key) => number
                 .as_u64()
                 .and_then(TimeMs::new)
@@ -154,12 +173,19 @@ impl Output {
     }
 }
 
+/// Whether a field says nothing to people: a count of nothing.
+fn is_zero(value: &Value) -> bool {
+    value.as_u64() == Some(0)
+}
+
 /// An object to print, and its headline for people.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     fields: Map<String, Value>,
     headline: Option<String>,
     in_headline: Vec<&'static str>,
+    /// Whether its numbers are counts, of which people see only those that are not zero.
+    counts: bool,
     body: Option<Vec<u8>>,
 }
 
@@ -170,6 +196,7 @@ impl Answer {
             fields: Map::new(),
             headline: None,
             in_headline: vec!["outcome"],
+            counts: false,
             body: None,
         }
     }
@@ -253,6 +280,12 @@ impl Answer {
         self
     }
 
+    /// Leaves zeros out for people.
+    pub(crate) fn counts(mut self) -> Self {
+        self.counts = true;
+        self
+    }
+
     /// The headline for people, and the fields that it already says.
     pub(crate) fn headline(mut self, headline: String, says: &[&'static str]) -> Self {
         self.headline = Some(headline);
@@ -322,7 +355,7 @@ impl List<'_> {
         for row in self.rows.drain(..) {
             table.add_row(self.columns.iter().map(|(_, field)| {
                 row.get(field)
-                    .map_or_else(String::new, |value| self.output.value(field, value))
+                    .map_or_else(String::new, |value| self.output.cell(field, value, terminal))
             }));
         }
         self.printed = true;
@@ -364,7 +397,7 @@ fn why(refusal: &Refusal, asked: &str, output: &Output) -> String {
 
 /// Whether a field is a moment and not a length of time.
 fn is_moment(key: &str) -> bool {
-    key.ends_with("_at_ms") || matches!(key, "since_ms" | "now_ms" | "not_before_ms")
+    key.ends_with("_at_ms") || matches!(key, "at_ms" | "since_ms" | "now_ms" | "not_before_ms")
 }
 
 /// A field's name for people.

@@ -24,7 +24,7 @@ pub(crate) struct Prune {
 impl Prune {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let ledger = context.open(Access::Write)?;
-        let bar = Bar::new();
+        let mut bar = Bar::new();
         let pruned = prune(&ledger, self.older_than, &mut |progress| bar.show(progress))?;
         drop(bar);
         let answer = Answer::new("done")

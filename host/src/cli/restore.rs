@@ -32,7 +32,7 @@ pub(crate) struct Restore {
 impl Restore {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let path = context.ledger_path();
-        let bar = Bar::new();
+        let mut bar = Bar::new();
         let restored = restore(
             &path,
             &self.file,

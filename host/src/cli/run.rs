@@ -173,7 +173,10 @@ impl ReportFile {
             Err(failure) => context.describe(failure),
         };
         let Some(file) = &mut self.0 else {
-            if context.output().is_json() || status != Status::Program(0) {
+            if status == Status::Done {
+                // No program ran: the output is free for the answer.
+                context.output().answer(&answer)?;
+            } else if context.output().is_json() || status != Status::Program(0) {
                 context.output().no_answer(&answer)?;
             }
             return Ok(status);

@@ -88,7 +88,9 @@ impl Status {
             .with("sessions_finished", status.sessions_finished)
             .with("events", status.last_event)
             .with("refusals", status.refusals)
-            .with("expiries_too_far", status.expiries_too_far);
+            .with("expiries_too_far", status.expiries_too_far)
+            .counts()
+            .headline(format!("ledger {}", ledger.path().display()), &["ledger"]);
         output.answer(&answer)?;
         if !output.is_json() && status.expiries_too_far > 0 {
             output.note(&format!(
