@@ -17,7 +17,7 @@ use crate::token::Token;
 pub use crate::lease::{Granted, LeaseState, Released, Revoked};
 
 /// Marks the leases of actors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Actor;
 

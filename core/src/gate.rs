@@ -52,7 +52,7 @@ impl ClaimKind {
 }
 
 /// What a gate is bound to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Binding {
     /// The ledger whose counter mints the tokens.
@@ -64,7 +64,7 @@ pub struct Binding {
 }
 
 /// A gate's row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Gate {
     /// The resource.

@@ -16,7 +16,7 @@ use crate::token::Token;
 pub use crate::lease::{Granted, LeaseState, Released, Revoked};
 
 /// Marks the leases of hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Host;
 

@@ -31,7 +31,7 @@ pub trait Kind: Clone + PartialEq + core::fmt::Debug {
 }
 
 /// A row of a lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Lease<K> {
     /// The actor or the host.
@@ -43,7 +43,7 @@ pub struct Lease<K> {
 }
 
 /// Whether a lease is held.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum LeaseState {
     /// Held, live or lapsed.
@@ -56,7 +56,7 @@ pub enum LeaseState {
 }
 
 /// A lease that somebody holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Held {
     /// By which process.
@@ -117,7 +117,7 @@ impl<K: Kind> Lease<K> {
 ///     ActorGrant { name, process, token, kind: core::marker::PhantomData }
 /// }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct LeaseGrant<K> {
     name: Name,

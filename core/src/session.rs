@@ -22,7 +22,7 @@ use crate::token::{Incarnation, Token};
 pub use crate::attempt::Done;
 
 /// A row of a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Session {
     /// Its name.
@@ -32,7 +32,7 @@ pub struct Session {
 }
 
 /// Where a session stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum SessionState {
     /// A host has claimed it, live or not.
@@ -51,7 +51,7 @@ pub enum SessionState {
 }
 
 /// One generation of a session: what a grant is compared with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Generation {
     /// The host.
@@ -65,7 +65,7 @@ pub struct Generation {
 }
 
 /// A session that a host has claimed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Claim {
     /// By whom and under which numbers.
@@ -138,7 +138,7 @@ impl Claim {
 }
 
 /// What an issued claim on a session is named by. Made only by a claim, or decoded from one that was issued.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct SessionGrant {
     session: Name,

@@ -32,3 +32,8 @@ pub use rusqlite;
 pub use view::{
     ActorView, AssignmentView, EventRecord, HostView, MessageView, Page, RefusalRecord, SessionView, Status,
 };
+
+/// The code in the README is compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

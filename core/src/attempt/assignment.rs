@@ -8,7 +8,7 @@ use crate::time::{Expiry, TimeMs};
 use crate::token::Token;
 
 /// A row of an assignment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Assignment {
     /// Its id.
@@ -22,7 +22,7 @@ pub struct Assignment {
 }
 
 /// Where an assignment stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum AssignmentState {
     /// CREATED: nobody works on it.
@@ -39,7 +39,7 @@ pub enum AssignmentState {
 }
 
 /// The attempt that a RUNNING assignment points at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Attempt {
     /// Its id.
@@ -89,7 +89,7 @@ impl Outcome {
 }
 
 /// The end of an assignment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Finished {
     /// How it ended.
@@ -103,7 +103,7 @@ pub struct Finished {
 }
 
 /// Who ended an assignment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum FinishedBy {
     /// The attempt itself, with a result of this digest.
@@ -158,7 +158,7 @@ impl Assignment {
 }
 
 /// What an issued claim on an assignment is named by. Made only by a claim, or decoded from one that was issued.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct AttemptGrant {
     assignment: Name,

@@ -37,7 +37,7 @@ impl Priority {
 }
 
 /// A row of a message. Its subject and body belong to the store; the machines know their digest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Message {
     /// Its id.
@@ -63,7 +63,7 @@ pub struct Message {
 }
 
 /// Where a message stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum MessageState {
     /// NEW: nobody owns it.
@@ -79,7 +79,7 @@ pub enum MessageState {
 }
 
 /// A NEW message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Open {
     /// The act that made it NEW again, so that its repetition is recognised; none after a lapse or a revocation.
@@ -87,7 +87,7 @@ pub struct Open {
 }
 
 /// A CLAIMED message. Its owner is its recipient.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Claimed {
     /// By which process; none for the one anonymous process.
@@ -117,7 +117,7 @@ pub enum Act {
 }
 
 /// The last act under a token, kept for recognising its repetition and for nothing else.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Last {
     /// By which process.
@@ -131,7 +131,7 @@ pub struct Last {
 }
 
 /// A DEAD message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Dead {
     /// Why.
@@ -274,7 +274,7 @@ impl Message {
 }
 
 /// What an issued claim on a message is named by. Made only by a claim, or decoded from one that was issued.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct MessageGrant {
     message: Name,

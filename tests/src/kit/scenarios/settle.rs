@@ -87,7 +87,7 @@ fn presented(
 #[track_caller]
 fn refuses(stage: &mut Stage<'_>, of: Call, grant: &MessageGrant, reason: Reason) {
     let before = stage.row(Place::Message, grant.message());
-    let refusal = stage.refused_and_recorded(reason, |stage| call(stage, of, grant, ""));
+    let refusal = stage.refused_and_recorded(reason, |stage| call(stage, of, grant, "text"));
     assert_eq!(before, stage.row(Place::Message, grant.message()));
     if reason != Reason::ActorLeaseLost {
         assert_eq!(refusal.held_token, None, "a refusal never carries a message's token");
@@ -204,7 +204,7 @@ pub(in crate::kit) fn a_lapsed_lease_that_the_row_still_carries_does_not_refuse(
         stage.at(10 * turn);
         let (lease, grant) = descending(stage, of);
         stage.at(10 * turn + 9);
-        granted(call(stage, of, &grant, ""));
+        granted(call(stage, of, &grant, "text"));
         assert_eq!(granted(stage.actor_release(&lease)), Released::Now);
     }
 }
@@ -263,7 +263,7 @@ pub(in crate::kit) fn another_outcome_of_an_ended_claim_is_refused(stage: &mut S
 pub(in crate::kit) fn only_its_own_grant_is_recognised_again(stage: &mut Stage<'_>) {
     for of in ENDS {
         let grant = fresh(stage, of);
-        granted(call(stage, of, &grant, ""));
+        granted(call(stage, of, &grant, "text"));
         let reason = match leaves(of) {
             "NEW" => Reason::FencingTokenStale,
             _ => Reason::MessageFinished,
@@ -282,7 +282,7 @@ pub(in crate::kit) fn only_its_own_grant_is_recognised_again(stage: &mut Stage<'
 pub(in crate::kit) fn a_newer_claim_ends_the_recognition(stage: &mut Stage<'_>) {
     for of in [Call::GiveBack, Call::Retry] {
         let grant = fresh(stage, of);
-        granted(call(stage, of, &grant, ""));
+        granted(call(stage, of, &grant, "text"));
         let ask = Claim {
             message: grant.message().clone(),
             ..stage.ask(B)
