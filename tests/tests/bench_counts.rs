@@ -48,8 +48,9 @@ fn a_message_costs_two_syncs_one_by_one_and_one_fused() {
     for kind in Kind::ALL {
         for (manner, exact) in [
             (Manner::OneByOne, 2.0),
-            (Manner::Fused, 1.0),
+            (Manner::Fused(1), 1.0),
             (Manner::Batches(10), 0.2),
+            (Manner::Fused(10), 0.1),
         ] {
             assert_eq!(syncs(folder.path(), kind, manner).unwrap(), exact, "{kind} {manner:?}");
         }

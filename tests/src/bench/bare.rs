@@ -175,6 +175,14 @@ impl Bare {
         Ok(claimed.is_some())
     }
 
+    fn claim_up_to(&mut self, count: usize) -> Result<usize> {
+        let mut claimed = 0;
+        while claimed < count && self.claim_one()? {
+            claimed += 1;
+        }
+        Ok(claimed)
+    }
+
     fn complete_one(&mut self, held: Held) -> Result<()> {
         let changed = match self.form {
             Form::Least => self.statement(LEAST_COMPLETE)?.execute(params![held.id, RESULT])?,
@@ -222,23 +230,17 @@ impl Queue for Bare {
     }
 
     fn claim(&mut self, count: usize) -> Result<usize> {
-        self.immediately(|this| {
-            let mut claimed = 0;
-            while claimed < count && this.claim_one()? {
-                claimed += 1;
-            }
-            Ok(claimed)
-        })
+        self.immediately(|this| this.claim_up_to(count))
     }
 
     fn complete(&mut self) -> Result<()> {
         self.immediately(Self::complete_held)
     }
 
-    fn complete_and_claim(&mut self) -> Result<usize> {
+    fn complete_and_claim(&mut self, count: usize) -> Result<usize> {
         self.immediately(|this| {
             this.complete_held()?;
-            Ok(usize::from(this.claim_one()?))
+            this.claim_up_to(count)
         })
     }
 
@@ -302,7 +304,7 @@ mod tests {
             bare.send(4).unwrap();
             assert_eq!(bare.claim(1).unwrap(), 1);
             assert_eq!(bare.held[0].id, 1);
-            assert_eq!(bare.complete_and_claim().unwrap(), 1);
+            assert_eq!(bare.complete_and_claim(1).unwrap(), 1);
             assert_eq!(bare.held[0].id, 2);
             bare.complete().unwrap();
             assert_eq!(bare.claim(10).unwrap(), 2);

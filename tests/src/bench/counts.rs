@@ -26,8 +26,8 @@ impl Counted {
     fn begin(folder: &Path, kind: Kind, manner: Manner, messages: usize) -> Result<Self> {
         let counting = Counting::install()?;
         let mut queue = kind.open(&folder.join(format!("counted-{kind}-{manner:?}.db")))?;
-        // One more: fused, one is held at the end.
-        queue.send(messages + BETWEEN_CHECKPOINTS + 1)?;
+        // Some more: fused, they are held at the end.
+        queue.send(messages + BETWEEN_CHECKPOINTS + 10)?;
         queue.checkpoint()?;
         manner.begin(&mut *queue)?;
         // The first commit into an empty log also writes and syncs its header.
@@ -70,8 +70,9 @@ pub fn counts(bench: &mut Bench) -> Result<Report> {
     for kind in Kind::ALL {
         for (manner, label, exact) in [
             (Manner::OneByOne, "one by one", Some(2.0)),
-            (Manner::Fused, "fused", Some(1.0)),
+            (Manner::Fused(1), "fused", Some(1.0)),
             (Manner::Batches(10), "batches of ten", None),
+            (Manner::Fused(10), "batches of ten, fused", None),
         ] {
             let mut counted = Counted::begin(&folder, kind, manner, BETWEEN_CHECKPOINTS + WITH_CHECKPOINTS)?;
             let syncs = each(counted.work(BETWEEN_CHECKPOINTS)?.syncs(), BETWEEN_CHECKPOINTS);

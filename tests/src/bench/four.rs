@@ -36,9 +36,12 @@ pub struct Worker {
     /// For how long, in milliseconds.
     #[arg(long)]
     length_ms: u64,
+    /// How many messages a transaction takes.
+    #[arg(long, default_value_t = 1)]
+    batch: usize,
 }
 
-/// Works one by one until its time is over, and prints what it did as a line of JSON. Waits for a line on standard
+/// Works until its time is over, and prints what it did as a line of JSON. Waits for a line on standard
 /// input before it starts the clock.
 ///
 /// # Errors
@@ -53,14 +56,14 @@ pub fn worker(worker: &Worker) -> Result<()> {
     std::io::stdin().read_line(&mut String::new())?;
     let length = Duration::from_millis(worker.length_ms);
     let mut claims = Latencies::with_capacity(1 << 17);
-    let mut done = 0_u64;
+    let mut done = 0;
     let begin = Instant::now();
     while begin.elapsed() < length {
         let start = Instant::now();
-        ensure!(queue.claim(1)? == 1, "the queue ran dry");
+        ensure!(queue.claim(worker.batch)? == worker.batch, "the queue ran dry");
         claims.push(start.elapsed());
         queue.complete()?;
-        done += 1;
+        done += worker.batch;
     }
     let elapsed = begin.elapsed();
     println!(

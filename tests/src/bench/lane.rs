@@ -264,14 +264,14 @@ mod tests {
             finished: 20,
             ready: 10,
         };
-        for manner in [Manner::OneByOne, Manner::Fused, Manner::Batches(5)] {
+        for manner in [Manner::OneByOne, Manner::Batches(5), Manner::Fused(5)] {
             let mut lane = Lane::new(&mut workshop, &place, Kind::Correct, load, manner).unwrap();
             for _ in 0..2 {
                 lane.begin(10).unwrap();
                 let mut done = lane.turn(5).unwrap();
                 done.extend(&lane.turn(5).unwrap());
                 assert_eq!(done.messages, 10);
-                let held = usize::from(manner == Manner::Fused);
+                let held = if manner == Manner::Fused(5) { 5 } else { 0 };
                 let queue = lane.queue().unwrap();
                 assert_eq!(queue.claim(100).unwrap(), load.ready - held);
                 queue.complete().unwrap();

@@ -29,6 +29,13 @@ fn granted<T>(outcome: Result<Decision<T>, Error>) -> Result<T> {
     outcome?.map_err(|refusal| anyhow!("refused: {refusal:?}"))
 }
 
+fn completions(grants: &[MessageGrant]) -> Vec<Completion<'_>> {
+    grants
+        .iter()
+        .map(|grant| Completion { grant, result: RESULT })
+        .collect()
+}
+
 /// Every call of the benchmark is the first of its kind.
 fn done_now(done: Done) -> Result<()> {
     match done {
@@ -114,10 +121,7 @@ impl Queue for Keyfence {
                 done_now(granted(self.ledger()?.call().mailbox_complete(grant, RESULT))?)?;
             }
             grants => {
-                let completions: Vec<_> = grants
-                    .iter()
-                    .map(|grant| Completion { grant, result: RESULT })
-                    .collect();
+                let completions = completions(grants);
                 for done in granted(self.ledger()?.call().mailbox_complete_batch(&completions))? {
                     done_now(granted(Ok(done))?)?;
                 }
@@ -127,16 +131,26 @@ impl Queue for Keyfence {
         Ok(())
     }
 
-    fn complete_and_claim(&mut self) -> Result<usize> {
-        let grant = self.held.pop().context("nothing is held")?;
-        let both = granted(
-            self.ledger()?
-                .call()
-                .mailbox_complete_and_next(&grant, RESULT, &self.claim, 1),
-        )?;
-        done_now(both.done)?;
-        let next = granted(Ok(both.next))?;
-        Ok(self.hold(next))
+    fn complete_and_claim(&mut self, count: usize) -> Result<usize> {
+        let next = match self.held.as_slice() {
+            [grant] => {
+                let mut call = self.ledger()?.call();
+                let both = granted(call.mailbox_complete_and_next(grant, RESULT, &self.claim, count))?;
+                done_now(both.done)?;
+                both.next
+            }
+            grants => {
+                let mut call = self.ledger()?.call();
+                let completions = completions(grants);
+                let both = granted(call.mailbox_complete_batch_and_next(&completions, &self.claim, count))?;
+                for done in both.done {
+                    done_now(granted(Ok(done))?)?;
+                }
+                both.next
+            }
+        };
+        self.held.clear();
+        Ok(self.hold(granted(Ok(next))?))
     }
 
     fn acquire_and_release(&mut self) -> Result<()> {

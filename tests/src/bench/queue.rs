@@ -83,11 +83,11 @@ pub trait Queue {
     /// When the store fails, and when the fence refuses: nobody else is about.
     fn complete(&mut self) -> Result<()>;
 
-    /// Completes the one that is held and claims the next, both in one transaction; returns how many are held then.
+    /// Completes all that is held and claims up to `count` next ones, in one transaction; returns how many are held then.
     ///
     /// # Errors
     /// As [`Queue::complete`].
-    fn complete_and_claim(&mut self) -> Result<usize>;
+    fn complete_and_claim(&mut self, count: usize) -> Result<usize>;
 
     /// Takes one name for this process alone and gives it up again, each in its own transaction.
     ///
@@ -107,10 +107,10 @@ pub trait Queue {
 pub enum Manner {
     /// Claim, complete, claim, complete: two commits a message.
     OneByOne,
-    /// Complete and claim the next: one commit a message. One message is held before and after a stretch.
-    Fused,
     /// Claim so many, complete so many: two commits for all of them.
     Batches(usize),
+    /// Complete so many and claim the next ones: one commit for all of them. So many are held before and after a stretch.
+    Fused(usize),
 }
 
 /// One timed stretch, or several added up.
@@ -195,7 +195,7 @@ impl Manner {
     pub fn begin(self, queue: &mut dyn Queue) -> Result<()> {
         match self {
             Self::OneByOne | Self::Batches(_) => {}
-            Self::Fused => ensure!(queue.claim(1)? == 1, "the queue ran dry"),
+            Self::Fused(size) => ensure!(queue.claim(size)? == size, "the queue ran dry"),
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Manner {
     pub fn end(self, queue: &mut dyn Queue) -> Result<()> {
         match self {
             Self::OneByOne | Self::Batches(_) => Ok(()),
-            Self::Fused => queue.complete(),
+            Self::Fused(_) => queue.complete(),
         }
     }
 }
@@ -226,23 +226,27 @@ pub fn work(queue: &mut dyn Queue, manner: Manner, messages: usize) -> Result<St
                 timed_pair(queue, 1, &mut claims, &mut completes)?;
             }
         }
-        Manner::Fused => {
-            for _ in 0..messages {
+        Manner::Fused(size) => {
+            for _ in 0..batches(messages, size)? {
                 let start = Instant::now();
-                ensure!(queue.complete_and_claim()? == 1, "the queue ran dry");
+                ensure!(queue.complete_and_claim(size)? == size, "the queue ran dry");
                 completes.push(start.elapsed());
             }
         }
         Manner::Batches(size) => {
-            if size == 0 || !messages.is_multiple_of(size) {
-                bail!("{messages} messages do not make batches of {size}");
-            }
-            for _ in 0..messages / size {
+            for _ in 0..batches(messages, size)? {
                 timed_pair(queue, size, &mut claims, &mut completes)?;
             }
         }
     }
     Ok(begin.stop(messages, claims, completes))
+}
+
+fn batches(messages: usize, size: usize) -> Result<usize> {
+    if size == 0 || !messages.is_multiple_of(size) {
+        bail!("{messages} messages do not make batches of {size}");
+    }
+    Ok(messages / size)
 }
 
 fn timed_pair(queue: &mut dyn Queue, size: usize, claims: &mut Latencies, completes: &mut Latencies) -> Result<()> {

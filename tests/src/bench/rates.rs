@@ -177,8 +177,9 @@ pub fn one(bench: &mut Bench) -> Result<Report> {
 pub fn fused(bench: &mut Bench) -> Result<Report> {
     let manners = [
         (Manner::OneByOne, "one by one"),
-        (Manner::Fused, "fused"),
+        (Manner::Fused(1), "fused"),
         (Manner::Batches(10), "batches of ten"),
+        (Manner::Fused(10), "batches of ten, fused"),
     ];
     let mut report = Report::default();
     for place in bench.places() {
@@ -202,8 +203,8 @@ pub fn fused(bench: &mut Bench) -> Result<Report> {
             }));
             let target = match (one.lane.kind, one.lane.manner) {
                 (Kind::Least | Kind::Correct, _) | (Kind::Keyfence, Manner::OneByOne) => continue,
-                (Kind::Keyfence, Manner::Fused) => 1.5,
-                (Kind::Keyfence, Manner::Batches(_)) => 6.0,
+                (Kind::Keyfence, Manner::Fused(1)) => 1.5,
+                (Kind::Keyfence, Manner::Fused(_) | Manner::Batches(_)) => 6.0,
             };
             // What is saved are syncs, so the aim says nothing about a memory disk.
             if !bench.is_memory(&place) {
