@@ -4,7 +4,7 @@ mod cli_common;
 
 use std::process::Stdio;
 
-use cli_common::{A, B, Shop, finish, reply, signal, wait_for, wait_until};
+use cli_common::{A, B, Running, Shop, finish, reply, signal, wait_for, wait_until};
 use serde_json::{Value, json};
 
 /// A shop with one of everything in use.
@@ -135,12 +135,11 @@ fn the_history_names_each_transition_once() {
 fn a_followed_history_goes_on_until_it_is_interrupted() {
     let shop = Shop::open();
     let out = std::fs::File::create(shop.path("followed")).unwrap();
-    let follow = shop
-        .command()
-        .args(["--json", "events", "--follow", "--since", "0"])
-        .stdout(out)
-        .spawn()
-        .unwrap();
+    let follow = Running::of(
+        shop.command()
+            .args(["--json", "events", "--follow", "--since", "0"])
+            .stdout(out),
+    );
     shop.ask("assignment create one --actor crew").done();
     let seen = |count: usize| {
         let text = std::fs::read_to_string(shop.path("followed")).unwrap();
@@ -150,7 +149,7 @@ fn a_followed_history_goes_on_until_it_is_interrupted() {
     shop.ask("assignment create two --actor crew").done();
     wait_until("the second event is seen", || seen(2));
     signal(follow.id(), "INT");
-    assert_eq!(finish(follow).status.code(), Some(0));
+    assert_eq!(follow.end().status.code(), Some(0));
     let text = std::fs::read_to_string(shop.path("followed")).unwrap();
     let subjects: Vec<Value> = text
         .lines()
@@ -186,12 +185,11 @@ fn the_supervisor_tidies_what_has_lapsed_and_nothing_else() {
 fn the_supervisor_goes_on_until_it_is_interrupted() {
     let shop = Shop::open();
     let out = std::fs::File::create(shop.path("reported")).unwrap();
-    let supervisor = shop
-        .command()
-        .args(["--json", "supervise", "--interval", "20ms"])
-        .stdout(out)
-        .spawn()
-        .unwrap();
+    let supervisor = Running::of(
+        shop.command()
+            .args(["--json", "supervise", "--interval", "20ms"])
+            .stdout(out),
+    );
     shop.ask("mailbox send --to crew --id m1 x").done();
     shop.ask("mailbox claim m1 --as crew --ttl 50ms").granted();
     wait_until("the lapsed claim is swept", || {
@@ -201,7 +199,7 @@ fn the_supervisor_goes_on_until_it_is_interrupted() {
         std::fs::read_to_string(shop.path("reported")).unwrap().ends_with('\n')
     });
     signal(supervisor.id(), "TERM");
-    assert_eq!(finish(supervisor).status.code(), Some(0));
+    assert_eq!(supervisor.end().status.code(), Some(0));
     let text = std::fs::read_to_string(shop.path("reported")).unwrap();
     let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     assert_eq!(first["swept"], 1);

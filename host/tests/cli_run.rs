@@ -2,19 +2,16 @@
 
 mod cli_common;
 
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use cli_common::{A, B, Shop, finish, reply, runs, signal, wait_for, wait_until};
+use cli_common::{A, B, Running, Shop, finish, reply, runs, signal, wait_for, wait_until};
 use serde_json::Value;
 
 /// Starts `keyfence run` with these options on a shell script.
-fn start(shop: &Shop, options: &str, script: &str) -> Child {
-    run(shop, options, script)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+fn start(shop: &Shop, options: &str, script: &str) -> Running {
+    let mut command = run(shop, options, script);
+    Running::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
 fn run(shop: &Shop, options: &str, script: &str) -> Command {
@@ -32,8 +29,8 @@ fn ran(shop: &Shop, options: &str, script: &str) -> (i32, Value) {
     (output.status.code().unwrap(), report(shop))
 }
 
-fn ended(shop: &Shop, child: Child) -> (i32, Value, Output) {
-    let output = finish(child);
+fn ended(shop: &Shop, run: Running) -> (i32, Value, Output) {
+    let output = run.end();
     (output.status.code().unwrap_or(-1), report(shop), output)
 }
 
@@ -85,7 +82,8 @@ fn the_program_gets_its_authority_and_its_own_input_and_output() {
     command.env("KEYFENCE_PROCESS", A).stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"its own\n").unwrap();
-    let (status, report, output) = ended(&shop, child);
+    let output = finish(child);
+    let (status, report) = (output.status.code().unwrap(), report(&shop));
     assert_eq!(status, 4);
     assert_eq!(
         (output.stdout.as_slice(), output.stderr.as_slice()),
@@ -461,8 +459,7 @@ fn a_killed_run_takes_its_program_with_it_and_the_supervisor_closes_its_work() {
         "echo $$ > started; exec sleep 60",
     );
     let pid = wait_for(&shop.path("started"));
-    run.kill().unwrap();
-    run.wait().unwrap();
+    run.kill();
     wait_until("the program died with its parent", || !runs(&pid));
     assert_eq!(shop.state("close"), "RUNNING");
     let tick = shop.ask("supervise --once").done();

@@ -5,7 +5,8 @@ use keyfence::{Severity, doctor};
 use serde_json::{Value, json};
 
 use super::exit::{Answered, Status};
-use super::output::{Answer, Paint};
+use super::format::Paint;
+use super::output::Answer;
 use super::progress::Bar;
 use super::{Access, Context};
 

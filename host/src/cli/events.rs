@@ -9,7 +9,8 @@ use keyfence::run::Interrupt;
 use keyfence::{EventRecord, Ledger};
 
 use super::exit::{Answered, Failure, Status};
-use super::output::{Answer, utc};
+use super::format::utc;
+use super::output::Answer;
 use super::{Access, Context};
 
 /// How many events are read at a time.

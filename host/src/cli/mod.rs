@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod events;
 mod exit;
+mod format;
 mod gate;
 mod host;
 mod init;

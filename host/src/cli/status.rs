@@ -8,7 +8,8 @@ use keyfence::{Ledger, Page};
 use serde_json::Value;
 
 use super::exit::{Answered, Failure, Status as Exit};
-use super::output::{Answer, span};
+use super::format::span;
+use super::output::Answer;
 use super::{Access, Context, FIRST_PAGE, assignment, host, session};
 
 /// How many claims of each kind are listed.

@@ -150,6 +150,39 @@ impl Shop {
     }
 }
 
+/// A child that does not outlive a test that fails.
+pub(crate) struct Running(Option<Child>);
+
+impl Running {
+    pub(crate) fn of(command: &mut Command) -> Self {
+        Self(Some(command.spawn().unwrap()))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.as_ref().map_or(0, Child::id)
+    }
+
+    /// Kills it, as a power cut would.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Waits for its end, but not for ever.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Output {
+        finish(self.0.take().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 /// Reads what the command printed: exactly one JSON value.
 #[track_caller]
 pub(crate) fn reply(output: &Output) -> Reply {
@@ -180,11 +213,6 @@ pub(crate) fn wait_for(file: &Path) -> String {
         std::fs::read_to_string(file).is_ok_and(|text| text.ends_with('\n'))
     });
     std::fs::read_to_string(file).unwrap().trim().to_owned()
-}
-
-/// Whether a process runs or is at least a zombie.
-pub(crate) fn exists(pid: &str) -> bool {
-    Path::new("/proc").join(pid).exists()
 }
 
 /// Whether a process is there and no zombie.

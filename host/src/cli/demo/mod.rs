@@ -18,7 +18,8 @@ use serde_json::Value;
 
 use super::Context;
 use super::exit::{Answered, Failure, Status};
-use super::output::{Paint, pretty};
+use super::format::Paint;
+use super::output::pretty;
 
 /// Watch a stale worker being refused: two of Lucy's staff, one shop, one numbered key
 #[derive(Debug, Args)]
