@@ -116,7 +116,7 @@ impl SqliteStep<'_> {
         Ok(())
     }
 
-    /// The texts and counts that a claim is delivered with.
+    /// The texts and counts that a claim is delivered with. What is not what was sent is not handed out.
     pub(crate) fn delivery(&mut self, granted: Granted<MessageGrant>) -> Result<Delivery, Failure<Error>> {
         let id = granted.grant.message();
         let stored = match Message::cache(self).find(id) {
@@ -127,7 +127,7 @@ impl SqliteStep<'_> {
         };
         let texts = query_one(
             self.connection,
-            "SELECT sender, subject, body FROM keyfence_body WHERE number = ?1",
+            "SELECT sender, subject, body, sent_not_before_ms FROM keyfence_body WHERE number = ?1",
             [stored.number],
             |row| {
                 let cells = Cells::new(row, Place::Message, 0);
@@ -135,16 +135,33 @@ impl SqliteStep<'_> {
                     cells.opt_name(0)?,
                     cells.text(1)?.to_owned(),
                     cells.opt_blob(2)?.map(<[u8]>::to_vec),
+                    cells.opt_time(3)?,
                 ))
             },
         )?;
-        let Some((sender, subject, Some(body))) = texts else {
+        let Some((sender, subject, Some(body), not_before)) = texts else {
             return Err(super::cells::corrupt(
                 Place::Message,
                 Some(id.as_str()),
                 "its body is missing",
             ));
         };
+        let sent = Content {
+            sender: sender.as_ref(),
+            recipient: &stored.row.recipient,
+            subject: &subject,
+            body: &body,
+            priority: stored.row.priority,
+            not_before,
+            retries_max: stored.row.retries_max,
+        };
+        if content(&sent) != stored.row.content {
+            return Err(super::cells::corrupt(
+                Place::Message,
+                Some(id.as_str()),
+                "what was sent is not what its digest says",
+            ));
+        }
         Ok(Delivery {
             sender,
             subject,
