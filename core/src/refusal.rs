@@ -116,6 +116,11 @@ pub struct Holder {
 
 /// A refusal with its evidence. It never carries a token as authority: [`Refusal::held_token`] is evidence about
 /// somebody else's claim and is left out for messages.
+///
+/// ```compile_fail
+/// // There is no token to go on with.
+/// fn take(refusal: keyfence_core::Refusal) -> keyfence_core::Token { refusal.token }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[must_use]

@@ -137,7 +137,14 @@ impl Claim {
     }
 }
 
-/// What an issued claim on a session is named by. Made only by a claim, or decoded from one that was issued.
+/// What an issued claim on a session is named by. Made only by a claim, or decoded from one that was issued:
+///
+/// ```compile_fail
+/// # use keyfence_core::{Name, session::{Generation, SessionGrant}};
+/// fn forge(session: Name, generation: Generation) -> SessionGrant {
+///     SessionGrant { session, generation }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct SessionGrant {

@@ -83,7 +83,12 @@ impl Ttl {
     }
 }
 
-/// Until when a claim is live.
+/// Until when a claim is live. Not ordered: the expiry of an earlier boot is neither before nor after one of this boot.
+///
+/// ```compile_fail
+/// # use keyfence_core::{Expiry, TimeMs};
+/// let earlier = Expiry::At(TimeMs::ZERO) < Expiry::EarlierBoot;
+/// ```
 ///
 /// There is no variant for "missing": a store that finds no expiry, or one that is not a moment, reports
 /// [`Corrupt`](crate::store::Corrupt) and never hands out a row.

@@ -86,6 +86,15 @@ generation_number! {
     /// ```compile_fail
     /// let incarnation: keyfence_core::Incarnation = 3.into();
     /// ```
+    /// ```compile_fail
+    /// # let incarnation = keyfence_core::Incarnation::FIRST;
+    /// let next = incarnation + 1;
+    /// ```
+    /// ```compile_fail
+    /// // An incarnation is no token, though both are numbers.
+    /// # let incarnation = keyfence_core::Incarnation::FIRST;
+    /// let token: keyfence_core::Token = incarnation;
+    /// ```
     #[doc(alias = "epoch")]
     Incarnation
 }

@@ -157,7 +157,14 @@ impl Assignment {
     }
 }
 
-/// What an issued claim on an assignment is named by. Made only by a claim, or decoded from one that was issued.
+/// What an issued claim on an assignment is named by. Made only by a claim, or decoded from one that was issued:
+///
+/// ```compile_fail
+/// # use keyfence_core::{AttemptId, Name, Token, attempt::AttemptGrant};
+/// fn forge(assignment: Name, attempt: AttemptId, token: Token) -> AttemptGrant {
+///     AttemptGrant { assignment, attempt, token }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct AttemptGrant {

@@ -273,7 +273,14 @@ impl Message {
     }
 }
 
-/// What an issued claim on a message is named by. Made only by a claim, or decoded from one that was issued.
+/// What an issued claim on a message is named by. Made only by a claim, or decoded from one that was issued:
+///
+/// ```compile_fail
+/// # use keyfence_core::{Name, Token, mailbox::MessageGrant};
+/// fn forge(message: Name, owner: Name, token: Token) -> MessageGrant {
+///     MessageGrant { message, owner, process: None, token }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct MessageGrant {
