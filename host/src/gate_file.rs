@@ -3,6 +3,8 @@
 //! * **G1.** Only who holds the lock on `<gate>-lock` reads, decides and acts: the check and the act go together.
 //! * **G2.** A greater mark is durable before the act: temporary file, fsync, rename, fsync of the folder.
 //! * **G3.** A gate whose file is not as it was written admits nobody.
+//! * **G4.** A gate has one name and lies where only its owner writes: through a link it would have two locks and two
+//!   marks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -18,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::store::check::Check;
-use crate::store::location::{storage, sync_folder_of};
+use crate::store::location::{self, storage, sync_folder_of};
 use crate::store::lock::{Deadline, holder};
 
 /// The format of the file.
@@ -35,6 +37,7 @@ pub type GateError = Error;
 pub struct FileGate {
     path: PathBuf,
     timeout: Duration,
+    allow_unsafe_location: bool,
 }
 
 impl FileGate {
@@ -44,6 +47,16 @@ impl FileGate {
         Self {
             path: path.to_owned(),
             timeout: Duration::from_secs(5),
+            allow_unsafe_location: false,
+        }
+    }
+
+    /// Accepts a link, and a file or folder that others may write.
+    #[must_use]
+    pub fn allow_unsafe_location(self, allow_unsafe_location: bool) -> Self {
+        Self {
+            allow_unsafe_location,
+            ..self
         }
     }
 
@@ -75,7 +88,7 @@ impl FileGate {
     /// durable as the new mark before `act` begins; if the process dies after that, the mark stays raised.
     ///
     /// # Errors
-    /// [`Error::Busy`] when the lock was not free in time; [`Error::Damaged`] when the file is not as it was written;
+    /// [`Error::Busy`] when the lock was not free in time; [`Error::UnsafeLocation`]; [`Error::Damaged`] when the file is not as it was written;
     /// [`Error::Io`], [`Error::DiskFull`], [`Error::ReadOnly`]. Then `act` did not run. Refuses as [`gate::decide`] does.
     pub fn admit<R>(
         &self,
@@ -109,6 +122,7 @@ impl FileGate {
     /// # Errors
     /// [`Error::Damaged`], [`Error::Io`].
     pub fn show(&self) -> Result<Option<Gate>, Error> {
+        self.check_location()?;
         self.read(&self.name()?)
     }
 
@@ -132,8 +146,17 @@ impl FileGate {
         path.into()
     }
 
+    /// Refuses a place where two gates could stand for one (G4).
+    fn check_location(&self) -> Result<(), Error> {
+        if self.allow_unsafe_location {
+            return Ok(());
+        }
+        location::check(&self.path)
+    }
+
     /// Holds the lock until the file is dropped (G1). Unlike a ledger's, this lock decides: without it there is no answer.
     fn lock(&self) -> Result<File, Error> {
+        self.check_location()?;
         let path = self.beside("-lock");
         let file = OpenOptions::new()
             .read(true)
@@ -286,6 +309,34 @@ mod tests {
         let refusal = try_admit(&gate, 51).unwrap_err();
         assert!(refusal.never_issued);
         assert_eq!(gate.show().unwrap().unwrap().high_water, Some(token(43)));
+    }
+
+    #[test]
+    fn a_gate_has_one_name() {
+        let (folder, gate) = gate();
+        assert_eq!(try_admit(&gate, 41), Ok(Admitted::Raised));
+        let link = folder.path().join("link.gate");
+        std::os::unix::fs::symlink(gate.path(), &link).unwrap();
+        let admit = |gate: &FileGate| {
+            gate.admit(
+                &binding("night"),
+                token(43),
+                || LedgerCounter::Read(Some(token(50))),
+                |_| (),
+            )
+        };
+        assert!(matches!(admit(&FileGate::at(&link)), Err(Error::UnsafeLocation { .. })));
+        fs::hard_link(gate.path(), folder.path().join("second.gate")).unwrap();
+        assert!(matches!(admit(&gate), Err(Error::UnsafeLocation { .. })));
+        assert_eq!(
+            gate.clone()
+                .allow_unsafe_location(true)
+                .show()
+                .unwrap()
+                .unwrap()
+                .high_water,
+            Some(token(41))
+        );
     }
 
     #[test]

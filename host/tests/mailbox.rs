@@ -203,3 +203,19 @@ fn a_lost_answer_is_recovered_by_its_request_id_while_it_is_current() {
     assert_eq!(refusal.reason, Reason::FencingTokenStale);
     assert!(late.replayed());
 }
+
+#[test]
+fn a_body_that_is_not_what_was_sent_is_reported_and_not_handed_out() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    assert_eq!(
+        ledger.call().mailbox_send(&message("m-1", "worker")).unwrap(),
+        Ok(Done::Now)
+    );
+    let other = rusqlite::Connection::open(bench.path()).unwrap();
+    other.execute("UPDATE keyfence_body SET body = x'00'", []).unwrap();
+    let error = ledger.call().mailbox_claim_next(&next_of("worker", 1), 1).unwrap_err();
+    assert_eq!(error.name(), "damaged");
+    assert!(error.to_string().contains("m-1"), "{error}");
+    assert_eq!(ledger.counter().unwrap(), None, "nothing was claimed");
+}

@@ -171,7 +171,7 @@ fn the_doctor_notices_what_was_changed_past_keyfence() {
             "message `m-3`",
         ),
         (
-            "UPDATE keyfence_result SET result = x'00' WHERE number = 1",
+            "UPDATE keyfence_message SET result = x'00' WHERE number = 1",
             "message `m-1`",
         ),
         (

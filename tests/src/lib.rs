@@ -1,5 +1,6 @@
 //! How keyfence is proved.
 
+pub mod bench;
 pub mod clauses;
 pub mod faults;
 pub mod kit;

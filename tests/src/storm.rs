@@ -153,7 +153,7 @@ pub fn run(options: &Options, program: &Path, progress: &mut dyn FnMut(&str)) ->
     loop {
         let seed = options.seed.wrapping_add(report.rounds);
         let round = round::run(options, seed, program, &mut |line| {
-            progress(&format!("round {}, {} s: {line}", seed, begin.elapsed().as_secs()));
+            progress(&format!("seed {seed}, {} s: {line}", begin.elapsed().as_secs()));
         })?;
         report.add(round);
         report.elapsed = begin.elapsed();

@@ -44,8 +44,9 @@ fn a_real_power_cut_loses_no_token_that_was_told() {
             told.push(line.unwrap().parse::<u64>().unwrap());
         }
         disk.cut().unwrap();
-        // What was printed before it saw the cut counts too.
-        told.extend(lines.map_while(Result::ok).filter_map(|line| line.parse::<u64>().ok()));
+        // What comes later counts for nothing: a real cut ends the process as well. Here it goes on, and a sync that was
+        // under way when the file system was shut down returns as if it had been done, for a bare file too.
+        let _later: usize = lines.count();
         assert!(!child.wait().unwrap().success());
         disk.restart().unwrap();
 
@@ -59,7 +60,7 @@ fn a_real_power_cut_loses_no_token_that_was_told() {
             .filter_map(|record| record.event.token)
             .map(|token| token.get())
             .collect();
-        assert!(told.len() >= wanted);
+        assert_eq!(told.len(), wanted);
         assert!(
             kept.starts_with(&told),
             "round {round}: told up to {:?}, kept up to {:?}",

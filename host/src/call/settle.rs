@@ -22,11 +22,9 @@ pub(crate) fn complete(
     result: &[u8],
     now: TimeMs,
 ) -> Result<Decision<Done>, Failure<Error>> {
-    let decision = mailbox::complete(step, grant, digest(result), now)?;
-    if decision == Ok(Done::Now) {
-        step.put_result(grant.message(), result)?;
-    }
-    Ok(decision)
+    step.with_texts(Texts::resulting(result), |step| {
+        mailbox::complete(step, grant, digest(result), now)
+    })
 }
 
 /// Dead-letters a message and keeps the reason.

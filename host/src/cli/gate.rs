@@ -93,11 +93,11 @@ impl Gate {
                 return report.conclude(context, admission);
             }
             Verb::Show { gate } => {
-                let row = FileGate::at(&gate).show()?;
+                let row = file_gate(context, &gate).show()?;
                 context.output().answer(&shown(&gate, row.as_ref()))?;
             }
             Verb::Rebind { gate, claim } => {
-                let file = FileGate::at(&gate);
+                let file = file_gate(context, &gate);
                 let ledger = context.open(Access::Read)?;
                 let (kind, name) = match (claim, file.show()?) {
                     (Some(claim), _) => claim,
@@ -119,6 +119,14 @@ impl Gate {
         }
         Ok(Status::Done)
     }
+}
+
+/// The gate's file, with this call's deadline.
+fn file_gate(context: &Context, gate: &Path) -> FileGate {
+    let options = context.options(Access::Read);
+    FileGate::at(gate)
+        .timeout(options.timeout)
+        .allow_unsafe_location(options.allow_unsafe_location)
 }
 
 fn bound(answer: Answer, binding: &Binding) -> Answer {
@@ -147,7 +155,7 @@ fn admit(
     token: Token,
     program: &[OsString],
 ) -> Result<(Answer, Status), Failure> {
-    let file = FileGate::at(gate);
+    let file = file_gate(context, gate);
     let asked = || format!("pass gate `{}` with token {token}", gate.display());
     // A ledger that cannot be read still admits the token that is the mark already, and no other.
     let ledger = context.open(Access::Read).ok();

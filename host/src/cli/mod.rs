@@ -88,7 +88,7 @@ struct Global {
     /// How long to wait for the ledger's lock
     #[arg(long, global = true, value_name = "DURATION", default_value = "5s", value_parser = args::duration)]
     timeout: Duration,
-    /// Name this call: the same call under the same name gets the first answer again
+    /// Name this call on the ledger: the same call under the same name gets the first answer again
     #[arg(long, global = true, value_name = "ID", value_parser = request)]
     request: Option<RequestId>,
     /// Use a ledger in a place that others may write, or on a network file system
@@ -133,7 +133,12 @@ pub(crate) fn main() -> ExitCode {
         Err(error) => return wrong_usage(&error, json).into(),
     };
     let context = Context::new(cli.global);
-    let answered = cli.command.run(&context);
+    let answered = if context.global.request.is_some() && !cli.command.takes_request() {
+        let reason = "--request names one call on a ledger; this command makes none, or several";
+        Err(Failure::Usage(reason.to_owned()))
+    } else {
+        cli.command.run(&context)
+    };
     match answered {
         Ok(status) => status,
         Err(failure) => context.explain(failure),
@@ -142,6 +147,32 @@ pub(crate) fn main() -> ExitCode {
 }
 
 impl Command {
+    /// Whether the command is one call that can be asked for again under its name.
+    const fn takes_request(&self) -> bool {
+        match self {
+            Self::Actor(_)
+            | Self::Assignment(_)
+            | Self::Attempt(_)
+            | Self::Mailbox(_)
+            | Self::Host(_)
+            | Self::Session(_)
+            | Self::Revoke(_) => true,
+            Self::Init(_)
+            | Self::Demo(_)
+            | Self::Run(_)
+            | Self::Gate(_)
+            | Self::Supervise(_)
+            | Self::Status(_)
+            | Self::Events(_)
+            | Self::Doctor(_)
+            | Self::Backup(_)
+            | Self::Restore(_)
+            | Self::Prune(_)
+            | Self::Process(_)
+            | Self::Completions(_) => false,
+        }
+    }
+
     fn run(self, context: &Context) -> Answered {
         match self {
             Self::Init(command) => command.run(context),

@@ -34,7 +34,7 @@ fn kind(text: &str) -> Result<ClaimKind, String> {
 impl Revoke {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let ledger = context.open(Access::Write)?;
-        let mut call = context.call(&ledger, &self.name);
+        let mut call = context.call(&ledger, &"operator");
         let decision = call.revoke(self.kind, &self.name, &self.reason)?;
         let revoked = decided(decision, || format!("revoke {} `{}`", self.kind.name(), self.name))?;
         let answer = match revoked {
@@ -50,7 +50,10 @@ impl Revoke {
                 .with("kind", self.kind.name())
                 .with("name", self.name.as_str()),
         };
-        context.output().answer(&answer.with("why", self.reason))?;
+        let answer = answer
+            .with("why", self.reason)
+            .with_some("replayed", call.replayed().then_some(true));
+        context.output().answer(&answer)?;
         Ok(Status::Done)
     }
 }

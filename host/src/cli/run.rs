@@ -71,6 +71,7 @@ impl Run {
             attempt_ttl: self.attempt_ttl,
             grace: self.grace,
             blocked_exit: self.blocked_exit,
+            drawn: self.assignment.is_none(),
             ..Plan::new(self.actor, self.assignment.unwrap_or_else(fresh::assignment))
         };
         let ledger = context.open(Access::Create)?;

@@ -17,8 +17,8 @@ use crate::store::location;
 const PAGES_AT_ONCE: i32 = 256;
 
 /// Writes a consistent copy of the ledger, as it stood when the call began, into a new file that only its owner may read;
-/// it is durable when this returns. Others write on meanwhile. Interrupted, it leaves a partial file behind, which
-/// [`restore`](super::restore) refuses.
+/// it is durable when this returns. Others write on meanwhile. A copy that fails is removed; one that is interrupted leaves
+/// a partial file behind, which [`restore`](super::restore) refuses.
 ///
 /// # Errors
 /// [`Error::Io`] where `to` exists already; [`Error::DiskFull`] and other [`Error`]s of the copy.
@@ -26,6 +26,13 @@ pub fn backup(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) ->
     if !location::create_file(to)? {
         return Err(Error::io(to, std::io::ErrorKind::AlreadyExists.into()));
     }
+    copy_to(ledger, to, progress).inspect_err(|_| {
+        // It holds nothing that could be restored, and would only be in the way of the next try.
+        let _ = std::fs::remove_file(to);
+    })
+}
+
+fn copy_to(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
     let mut copy = open_plain(to, Pages::Kept)?;
     ledger.read_for_long(|source| {
         // The snapshot that is open on `source` keeps the copy consistent over all its steps.
@@ -51,7 +58,7 @@ pub(super) enum Pages {
 /// Opens a file that is no shared ledger, durable all the same.
 pub(super) fn open_plain(path: &Path, pages: Pages) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
+    let connection = Connection::open_with_flags(location::literal(path)?, flags)?;
     // First of all: whatever is set next would look at them.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, pages == Pages::Ignored)?;
     connection.pragma_update(None, "synchronous", "FULL")?;

@@ -84,10 +84,11 @@ impl Buried for Message {
         }
     }
 
+    /// The row's own result goes with its update.
     fn drop_texts(step: &SqliteStep<'_>, number: i64) -> rusqlite::Result<()> {
         for sql in [
             "DELETE FROM keyfence_body WHERE number = ?1",
-            "DELETE FROM keyfence_result WHERE number = ?1",
+            "DELETE FROM keyfence_reason WHERE number = ?1",
         ] {
             step.connection().prepare_cached(sql)?.execute([number])?;
         }

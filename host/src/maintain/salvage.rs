@@ -123,9 +123,8 @@ impl Salvaged for Message {
         }
     }
 
-    /// A message's result lies in a table of its own.
-    fn result(_old: &Connection, _number: i64) -> rusqlite::Result<Option<Vec<u8>>> {
-        Ok(None)
+    fn result(old: &Connection, number: i64) -> rusqlite::Result<Option<Vec<u8>>> {
+        result_of(old, "SELECT result FROM keyfence_message WHERE number = ?1", number)
     }
 
     fn carry_texts(&self, step: &SqliteStep<'_>, old: &Connection, number: i64, is_new: bool) -> rusqlite::Result<()> {
@@ -145,8 +144,8 @@ impl Salvaged for Message {
         copy_row(
             (old, number),
             (new, here),
-            "SELECT result, reason FROM keyfence_result WHERE number = ?1",
-            "INSERT OR REPLACE INTO keyfence_result (number, result, reason) VALUES (?1, ?2, ?3)",
+            "SELECT reason FROM keyfence_reason WHERE number = ?1",
+            "INSERT OR REPLACE INTO keyfence_reason (number, reason) VALUES (?1, ?2)",
         )
     }
 }

@@ -1,7 +1,8 @@
 //! Taking what a run needs, and giving it back on every path.
 //!
 //! The order is: the assignment, the actor's lease (strict), the attempt. So a second run of the same actor is refused
-//! before its work starts, and its assignment is there, CREATED. What a later step fails to get, the earlier one gives back.
+//! before its work starts, and its assignment is there, CREATED. An assignment that was drawn for this run is made after the
+//! lease, so that a refused run leaves none. What a later step fails to get, the earlier one gives back.
 
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use super::keeper::Leases;
 use super::plan::{Authority, Plan, RunError, Written};
 use crate::{Call, Error, Ledger, Outcome, RequestId, fresh};
 
-/// How long the last writes of a run are tried again while the ledger is busy or its answer unknown. They are the same
-/// call with the same grant, so a repetition is recognised.
+/// How long the last writes of a run are tried again at least, while the ledger is busy or its answer unknown. They are
+/// the same call with the same grant, so a repetition is recognised. The terminal write is tried for as long as the leases
+/// last: finished work is not thrown away while nobody can have superseded it.
 const LAST_WRITES: Duration = Duration::from_secs(30);
 
 /// What was taken, and the leases that have to be kept.
@@ -27,16 +29,10 @@ pub(super) struct Taken {
 /// Takes all that the work needs, or nothing.
 pub(super) fn take(ledger: &Ledger, plan: &Plan) -> Result<Decision<Taken>, RunError> {
     let process = fresh::process();
-    let create = attempt::Create {
-        id: plan.assignment.clone(),
-        actor: plan.actor.clone(),
-        retry_of: None,
-    };
-    match settle(|| ledger.call().assignment_create(&create))? {
-        Ok(_) => {}
-        // It exists, as the retry of another or as another actor's: the attempt decides which.
-        Err(refusal) if refusal.reason == Reason::AssignmentExists => {}
-        Err(refusal) => return Ok(Err(refusal)),
+    if !plan.drawn
+        && let Err(refusal) = make_assignment(ledger, plan)?
+    {
+        return Ok(Err(refusal));
     }
 
     let acquire = actor::Acquire {
@@ -51,6 +47,15 @@ pub(super) fn take(ledger: &Ledger, plan: &Plan) -> Result<Decision<Taken>, RunE
         Ok(granted) => granted.grant,
         Err(refusal) => return Ok(Err(refusal)),
     };
+    if plan.drawn {
+        let made = make_assignment(ledger, plan);
+        if !matches!(made, Ok(Ok(()))) {
+            let _ = release_actor(ledger, &lease);
+        }
+        if let Err(refusal) = made? {
+            return Ok(Err(refusal));
+        }
+    }
 
     let acquire = attempt::Acquire {
         assignment: plan.assignment.clone(),
@@ -90,6 +95,21 @@ pub(super) fn take(ledger: &Ledger, plan: &Plan) -> Result<Decision<Taken>, RunE
     }
 }
 
+/// Makes the assignment where it is not there.
+fn make_assignment(ledger: &Ledger, plan: &Plan) -> Outcome<()> {
+    let create = attempt::Create {
+        id: plan.assignment.clone(),
+        actor: plan.actor.clone(),
+        retry_of: None,
+    };
+    Ok(match settle(|| ledger.call().assignment_create(&create))? {
+        Ok(_) => Ok(()),
+        // It exists, as the retry of another or as another actor's: the attempt decides which.
+        Err(refusal) if refusal.reason == Reason::AssignmentExists => Ok(()),
+        Err(refusal) => Err(refusal),
+    })
+}
+
 /// Names a call, so that a lost answer can be asked for again.
 fn named<'l>(call: Call<'l>, request: &RequestId, process: ProcessId) -> Call<'l> {
     match Name::new(&process.to_string()) {
@@ -114,9 +134,17 @@ pub(super) fn give_back(ledger: &Ledger, authority: &Authority) {
     let _ = release_actor(ledger, &authority.lease);
 }
 
-/// The terminal write.
-pub(super) fn finish(ledger: &Ledger, attempt: &AttemptGrant, outcome: attempt::Outcome, result: &[u8]) -> Written {
-    match insist(|| ledger.call().attempt_finish(attempt, outcome, result)) {
+/// The terminal write, tried until the leases have lapsed.
+pub(super) fn finish(
+    ledger: &Ledger,
+    leases: &Leases,
+    attempt: &AttemptGrant,
+    outcome: attempt::Outcome,
+    result: &[u8],
+) -> Written {
+    match insist(leases.expiry(), || {
+        ledger.call().attempt_finish(attempt, outcome, result)
+    }) {
         Ok(Ok(done)) => Written::Committed(outcome, done),
         Ok(Err(refusal)) => Written::Refused(refusal),
         Err(error) => Written::Failed(error),
@@ -125,12 +153,13 @@ pub(super) fn finish(ledger: &Ledger, attempt: &AttemptGrant, outcome: attempt::
 
 /// Gives the actor's lease up.
 pub(super) fn release_actor(ledger: &Ledger, lease: &ActorGrant) -> Outcome<Released> {
-    insist(|| ledger.call().actor_release(lease))
+    insist(Duration::ZERO, || ledger.call().actor_release(lease))
 }
 
-/// Repeats a call that was busy or has an unknown outcome; its repetition is recognised by the grant.
-fn insist<T>(mut call: impl FnMut() -> Outcome<T>) -> Outcome<T> {
-    let until = boot_clock::now() + LAST_WRITES;
+/// Repeats a call that was busy or has an unknown outcome, until this moment and for [`LAST_WRITES`] at least; its
+/// repetition is recognised by the grant.
+fn insist<T>(until: Duration, mut call: impl FnMut() -> Outcome<T>) -> Outcome<T> {
+    let until = until.max(boot_clock::now() + LAST_WRITES);
     loop {
         match call() {
             Err(Error::Busy { .. } | Error::Unknown(_)) if boot_clock::now() < until => {}

@@ -20,6 +20,9 @@ pub struct Plan {
     pub actor: Name,
     /// The assignment to work on; made when it does not exist.
     pub assignment: Name,
+    /// Whether that id was drawn for this run: then it is made only once the lease is held, so that a refused run leaves
+    /// no assignment behind that nobody will ever work on.
+    pub drawn: bool,
     /// The length of the actor's lease.
     pub ttl: Ttl,
     /// The length of the attempt.
@@ -37,6 +40,7 @@ impl Plan {
         Self {
             actor,
             assignment,
+            drawn: false,
             ttl: Ttl::ACTOR_LEASE,
             attempt_ttl: Ttl::ATTEMPT,
             grace: GRACE_DEFAULT,

@@ -46,7 +46,7 @@ pub fn program(
     match work(ledger, &authority, &leases, interrupt, command) {
         Ok((ending, program)) => {
             let (outcome, result) = judge(plan, ending, program);
-            let written = authority::finish(ledger, &authority.attempt, outcome, result.as_bytes());
+            let written = authority::finish(ledger, &leases, &authority.attempt, outcome, result.as_bytes());
             let released = authority::release_actor(ledger, &authority.lease);
             Ok(Ok(Report {
                 authority,

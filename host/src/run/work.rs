@@ -83,7 +83,7 @@ pub fn work(
         (Ending::Ended | Ending::Interrupted(_), Ok((outcome, result))) => (outcome, result, None),
         (Ending::Lapsed | Ending::Superseded, Ok(_)) => (attempt::Outcome::Failed, b"lease_lapsed".to_vec(), None),
     };
-    let written = authority::finish(ledger, &authority.attempt, outcome, &result);
+    let written = authority::finish(ledger, &leases, &authority.attempt, outcome, &result);
     let released = authority::release_actor(ledger, &authority.lease);
     if let Some(panic) = panicked {
         panic::resume_unwind(panic);

@@ -191,7 +191,8 @@ impl Source {
             OpenFlags::SQLITE_OPEN_READ_WRITE
         };
         // The handle is behind a mutex of ours.
-        let mut connection = Connection::open_with_flags(&self.path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        let mut connection =
+            Connection::open_with_flags(location::literal(&self.path)?, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         let handler = hooks.patience.clone();
         connection.busy_handler(Some(move |tries| handler.wait(tries)))?;
         let handler = hooks.patience.clone();

@@ -18,6 +18,11 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// The path as SQLite has to be given it: what begins with `file:` or is called `:memory:` is a name like any other.
+pub(crate) fn literal(path: &Path) -> Result<PathBuf, Error> {
+    std::path::absolute(path).map_err(|error| Error::io(path, error))
+}
+
 /// Makes the folder durable: which files are in it.
 pub(crate) fn sync_folder_of(path: &Path) -> Result<(), Error> {
     let folder = folder_of(path);

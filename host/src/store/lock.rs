@@ -208,8 +208,13 @@ impl Queue {
     }
 
     fn leave(&self) {
-        locked(&self.state).taken = false;
-        self.turn.notify_all();
+        let mut state = locked(&self.state);
+        state.taken = false;
+        let awaited = !state.waiting.is_empty();
+        drop(state);
+        if awaited {
+            self.turn.notify_all();
+        }
     }
 }
 

@@ -123,15 +123,18 @@ CREATE TABLE keyfence_message (
     redriven_as TEXT,
     ended_at_ms INTEGER CHECK (ended_at_ms BETWEEN 0 AND 9007199254740991),
     row_check INTEGER NOT NULL,
+    -- What came of it, once it is DONE. Its digest is `last_digest`.
+    result BLOB CHECK (result IS NULL OR state = 2),
     CHECK (CASE state
         WHEN 1 THEN token IS NOT NULL AND since_ms IS NOT NULL AND expires_at_ms IS NOT NULL AND last_token IS NULL
         ELSE token IS NULL AND since_ms IS NULL AND expires_at_ms IS NULL AND process IS NULL AND lease_token IS NULL
         END),
     CHECK ((state >= 2) = (ended_at_ms IS NOT NULL))
 ) STRICT;
--- Every predicate of a claim, and nothing that is finished.
+-- Every predicate of a claim, and nothing that is finished. CLAIMED comes before NEW: so a claim moves the head of what is
+-- NEW to the end of what is CLAIMED, its neighbour, and writes one page instead of two.
 CREATE INDEX keyfence_message_open
-    ON keyfence_message (recipient, priority DESC, state, expires_at_ms, not_before_ms) WHERE ended_at_ms IS NULL;
+    ON keyfence_message (recipient, priority DESC, state DESC, expires_at_ms, not_before_ms) WHERE ended_at_ms IS NULL;
 
 -- What was sent. Its digest is the message's `content`.
 CREATE TABLE keyfence_body (
@@ -144,10 +147,9 @@ CREATE TABLE keyfence_body (
     body BLOB NOT NULL
 ) STRICT;
 
--- What came of it. The digest of a result, or of the last reason, is the message's `last_digest`.
-CREATE TABLE keyfence_result (
+-- Why it was retried or dead-lettered the last time. Its digest is the message's `last_digest`.
+CREATE TABLE keyfence_reason (
     number INTEGER PRIMARY KEY REFERENCES keyfence_message (number),
-    result BLOB,
     reason TEXT
 ) STRICT;
 

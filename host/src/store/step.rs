@@ -69,7 +69,7 @@ struct Caches {
 pub(crate) struct Texts {
     /// The reason that goes into the event.
     pub(crate) note: Option<String>,
-    /// The result that goes into the row of an assignment or a session.
+    /// The result that goes into the row of what it finishes.
     pub(crate) result: Option<Vec<u8>>,
 }
 
@@ -82,11 +82,11 @@ impl Texts {
         }
     }
 
-    /// A result for the row.
+    /// A result for the row; an empty one is none.
     pub(crate) fn resulting(result: &[u8]) -> Self {
         Self {
             note: None,
-            result: Some(result.to_vec()),
+            result: (!result.is_empty()).then(|| result.to_vec()),
         }
     }
 }

@@ -211,15 +211,19 @@ impl Ledger {
             };
             let place = view.number.cast_signed();
             let body = result_of(connection, "SELECT body FROM keyfence_body WHERE number = ?1", place)?;
-            let outcome: Option<(Option<Vec<u8>>, Option<String>)> = connection
-                .prepare_cached("SELECT result, reason FROM keyfence_result WHERE number = ?1")?
-                .query_row([place], |row| Ok((row.get(0)?, row.get(1)?)))
+            let result = result_of(
+                connection,
+                "SELECT result FROM keyfence_message WHERE number = ?1",
+                place,
+            )?;
+            let reason: Option<Option<String>> = connection
+                .prepare_cached("SELECT reason FROM keyfence_reason WHERE number = ?1")?
+                .query_row([place], |row| row.get(0))
                 .optional()?;
-            let (result, reason) = outcome.unwrap_or_default();
             Ok(Some(MessageView {
                 body,
                 result,
-                reason,
+                reason: reason.flatten(),
                 ..view
             }))
         })

@@ -19,7 +19,7 @@ const MESSAGES: &str = concat!(
     "SELECT ",
     message_columns!(),
     ", sender, sent_not_before_ms, subject, body, result, reason FROM keyfence_message \
-     LEFT JOIN keyfence_body USING (number) LEFT JOIN keyfence_result USING (number) ORDER BY number"
+     LEFT JOIN keyfence_body USING (number) LEFT JOIN keyfence_reason USING (number) ORDER BY number"
 );
 
 pub(super) fn examine(connection: &Connection, progress: &mut dyn FnMut(Progress)) -> Result<String, Error> {

@@ -15,7 +15,7 @@ use keyfence_core::Name;
 use keyfence_core::TimeMs;
 use keyfence_core::mailbox::Message;
 use keyfence_core::store::{Candidates, Failure, Query};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Params, Row, params};
 
 use super::assignment;
 use super::message::{self, message_columns};
@@ -26,37 +26,39 @@ use crate::error::Error;
 /// How many due and how many lapsed messages of one recipient and one priority are compared by age.
 const DUE_MAX: i64 = 64;
 
-/// The deliverable messages of one recipient in one priority: the heads of the three runs.
-const DELIVERABLE: &str = concat!(
-    "SELECT * FROM (SELECT ",
-    message_columns!(),
-    " FROM keyfence_message INDEXED BY keyfence_message_open \
-     WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 0 AND expires_at_ms IS NULL \
-     AND not_before_ms IS NULL ORDER BY number LIMIT ?4) \
-     UNION ALL SELECT * FROM (SELECT ",
-    message_columns!(),
-    " FROM keyfence_message INDEXED BY keyfence_message_open \
-     WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 0 AND expires_at_ms IS NULL \
-     AND not_before_ms <= ?3 ORDER BY not_before_ms LIMIT ?5) \
-     UNION ALL SELECT * FROM (SELECT ",
-    message_columns!(),
-    " FROM keyfence_message INDEXED BY keyfence_message_open \
-     WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 1 AND expires_at_ms <= ?3 \
-     AND (not_before_ms IS NULL OR not_before_ms <= ?3) ORDER BY expires_at_ms LIMIT ?5)"
+macro_rules! run {
+    ($more:literal, $run:literal) => {
+        concat!(
+            "SELECT ",
+            message_columns!(),
+            $more,
+            " FROM keyfence_message INDEXED BY keyfence_message_open \
+             WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND ",
+            $run
+        )
+    };
+}
+
+/// The first run, up to ?3 messages; with each, whether the other two have a head at ?4.
+const READY: &str = run!(
+    ", EXISTS (SELECT 1 FROM keyfence_message INDEXED BY keyfence_message_open \
+        WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 0 AND expires_at_ms IS NULL \
+        AND not_before_ms <= ?4), \
+     EXISTS (SELECT 1 FROM keyfence_message INDEXED BY keyfence_message_open \
+        WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 1 AND expires_at_ms <= ?4)",
+    "state = 0 AND expires_at_ms IS NULL AND not_before_ms IS NULL ORDER BY number LIMIT ?3"
 );
+/// The second run, up to ?3 messages that are due at ?4.
+const DUE: &str = run!(
+    "",
+    "state = 0 AND expires_at_ms IS NULL AND not_before_ms <= ?4 ORDER BY not_before_ms LIMIT ?3"
+);
+/// The third run, up to ?3 messages whose claim has lapsed at ?4.
+const LAPSED: &str = run!("", "state = 1 AND expires_at_ms <= ?4 ORDER BY expires_at_ms LIMIT ?3");
 
 /// The greatest priority below ?2 in which a recipient has anything.
 const NEXT_PRIORITY: &str = "SELECT priority FROM keyfence_message INDEXED BY keyfence_message_open \
     WHERE recipient = ?1 AND ended_at_ms IS NULL AND priority < ?2 ORDER BY priority DESC LIMIT 1";
-
-/// The lapsed claims of one recipient in one priority.
-const LAPSED: &str = concat!(
-    "SELECT ",
-    message_columns!(),
-    " FROM keyfence_message INDEXED BY keyfence_message_open \
-     WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 1 AND expires_at_ms <= ?3 \
-     ORDER BY expires_at_ms LIMIT ?4"
-);
 
 /// The first recipient after ?1 that has anything.
 const NEXT_RECIPIENT: &str = "SELECT recipient FROM keyfence_message INDEXED BY keyfence_message_open \
@@ -114,30 +116,50 @@ fn deliverable(
     found: &mut Candidates,
 ) -> Result<(), Failure<Error>> {
     let connection = step.connection;
+    let recipient = recipient.as_str();
+    let at = number_of(now.as_ms());
     let mut below = ABOVE_ALL;
     while found.len() < limit
-        && let Some(priority) = next_priority(step.connection, recipient.as_str(), below)?
+        && let Some(priority) = next_priority(connection, recipient, below)?
     {
         let wanted = limit - found.len();
-        let mut heads: Vec<Stored<Message>> = Vec::with_capacity(wanted);
-        let mut statement = connection.prepare_cached(DELIVERABLE).map_err(failed)?;
-        let mut rows = statement
-            .query(params![
-                recipient.as_str(),
-                priority,
-                number_of(now.as_ms()),
-                sql_limit(wanted),
-                DUE_MAX
-            ])
-            .map_err(failed)?;
-        while let Some(row) = rows.next().map_err(failed)? {
-            heads.push(message::decode(row)?);
+        let mut heads = Vec::with_capacity(wanted);
+        // Without a first run nothing is known of the others.
+        let (mut has_due, mut has_lapsed) = (true, true);
+        let ready = params![recipient, priority, sql_limit(wanted), at];
+        read_run(connection, READY, ready, &mut heads, |row| {
+            (has_due, has_lapsed) = (row.get(24)?, row.get(25)?);
+            Ok(())
+        })?;
+        for (sql, has_head) in [(DUE, has_due), (LAPSED, has_lapsed)] {
+            if has_head {
+                let run = params![recipient, priority, DUE_MAX, at];
+                read_run(connection, sql, run, &mut heads, |_| Ok(()))?;
+            }
         }
         heads.sort_unstable_by_key(|stored| stored.number);
-        for stored in heads.into_iter().take(wanted) {
+        let due = |stored: &Stored<Message>| stored.row.not_before.is_none_or(|due| due <= now);
+        for stored in heads.into_iter().filter(due).take(wanted) {
             offer(step, stored, found);
         }
         below = priority;
+    }
+    Ok(())
+}
+
+/// Reads the head of a run.
+fn read_run(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+    heads: &mut Vec<Stored<Message>>,
+    mut look: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+) -> Result<(), Failure<Error>> {
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let mut rows = statement.query(params).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        heads.push(message::decode(row)?);
+        look(row).map_err(failed)?;
     }
     Ok(())
 }
@@ -164,19 +186,20 @@ fn lapsed(
     let connection = step.connection;
     let mut below = ABOVE_ALL;
     while found.len() < limit
-        && let Some(priority) = next_priority(step.connection, recipient, below)?
+        && let Some(priority) = next_priority(connection, recipient, below)?
     {
-        let mut statement = connection.prepare_cached(LAPSED).map_err(failed)?;
-        let mut rows = statement
-            .query(params![
-                recipient,
-                priority,
-                number_of(now.as_ms()),
-                sql_limit(limit - found.len())
-            ])
-            .map_err(failed)?;
-        while let Some(row) = rows.next().map_err(failed)? {
-            offer(step, message::decode(row)?, found);
+        let mut heads = Vec::new();
+        let wanted = sql_limit(limit - found.len());
+        let at = number_of(now.as_ms());
+        read_run(
+            connection,
+            LAPSED,
+            params![recipient, priority, wanted, at],
+            &mut heads,
+            |_| Ok(()),
+        )?;
+        for stored in heads {
+            offer(step, stored, found);
         }
         below = priority;
     }
@@ -217,7 +240,7 @@ pub(crate) fn next_recipient_with_lapsed(
             let lapsed =
                 connection
                     .prepare_cached(LAPSED)?
-                    .exists(params![recipient, priority, number_of(now.as_ms()), 1])?;
+                    .exists(params![recipient, priority, 1, number_of(now.as_ms())])?;
             if lapsed {
                 return Ok(Some(recipient));
             }
@@ -229,16 +252,20 @@ pub(crate) fn next_recipient_with_lapsed(
 
 /// The statements, and what of the index each of their searches uses.
 #[cfg(test)]
-pub(super) const STATEMENTS: [(&str, &[&str]); 4] = [
+pub(super) const STATEMENTS: [(&str, &[&str]); 5] = [
     (
-        DELIVERABLE,
+        READY,
         &[
             "recipient=? AND priority=? AND state=? AND expires_at_ms=? AND not_before_ms=?",
             "recipient=? AND priority=? AND state=? AND expires_at_ms=? AND not_before_ms<?",
             "recipient=? AND priority=? AND state=? AND expires_at_ms<?",
         ],
     ),
-    (NEXT_PRIORITY, &["recipient=? AND priority<?"]),
+    (
+        DUE,
+        &["recipient=? AND priority=? AND state=? AND expires_at_ms=? AND not_before_ms<?"],
+    ),
     (LAPSED, &["recipient=? AND priority=? AND state=? AND expires_at_ms<?"]),
+    (NEXT_PRIORITY, &["recipient=? AND priority<?"]),
     (NEXT_RECIPIENT, &["recipient>?"]),
 ];

@@ -4,7 +4,7 @@ use keyfence_core::event::{Event, EventKind, Replaced};
 use keyfence_core::refusal::Holder;
 use keyfence_core::store::{Failure, Place};
 use keyfence_core::{Expiry, Name};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, Statement, ToSql};
 
 use super::cells::Cells;
 use super::failed;
@@ -40,38 +40,60 @@ pub(super) fn insert(
     link: i64,
 ) -> Result<(), Failure<Error>> {
     let mut statement = connection.prepare_cached(INSERT).map_err(failed)?;
-    let holder = event.holder.as_ref();
-    let replaced = event.replaced.as_ref();
-    statement
-        .execute(params![
-            number_of(seq),
-            number_of(event.at.as_ms()),
-            event.kind.name(),
-            event.subject.as_str(),
-            holder.map(|holder| holder.name.as_str()),
-            holder
-                .and_then(|holder| holder.process.as_ref())
-                .map(|process| process.as_bytes()),
-            event.token.map(|token| number_of(token.get())),
-            event.parent_token.map(|token| number_of(token.get())),
-            event.expires_at.map(|time| number_of(time.as_ms())),
-            event.attempt.as_ref().map(|attempt| attempt.as_bytes()),
-            event.incarnation.map(|incarnation| number_of(incarnation.get())),
-            event.retries,
-            replaced.map(|replaced| replaced.holder.name.as_str()),
-            replaced
-                .and_then(|replaced| replaced.holder.process.as_ref())
-                .map(|process| process.as_bytes()),
-            replaced.map(|replaced| number_of(replaced.token.get())),
-            replaced
-                .and_then(|replaced| replaced.expiry.time())
-                .map(|time| number_of(time.as_ms())),
-            event.refers_to.as_ref().map(Name::as_str),
-            note,
-            link
-        ])
+    bind_all(&mut statement, seq, event, note, link)
+        .and_then(|()| statement.raw_execute())
         .map_err(failed)?;
     Ok(())
+}
+
+/// Binds what is there: a statement from the cache has no bindings, and most fields of most events are absent.
+fn bind_all(
+    statement: &mut Statement<'_>,
+    seq: u64,
+    event: &Event,
+    note: Option<&str>,
+    link: i64,
+) -> rusqlite::Result<()> {
+    statement.raw_bind_parameter(1, number_of(seq))?;
+    statement.raw_bind_parameter(2, number_of(event.at.as_ms()))?;
+    statement.raw_bind_parameter(3, event.kind.name())?;
+    statement.raw_bind_parameter(4, event.subject.as_str())?;
+    bind_holder(statement, 5, event.holder.as_ref())?;
+    bind(statement, 7, event.token.map(|token| number_of(token.get())))?;
+    bind(statement, 8, event.parent_token.map(|token| number_of(token.get())))?;
+    bind(statement, 9, event.expires_at.map(|time| number_of(time.as_ms())))?;
+    bind(statement, 10, event.attempt.as_ref().map(|attempt| attempt.as_bytes()))?;
+    bind(
+        statement,
+        11,
+        event.incarnation.map(|incarnation| number_of(incarnation.get())),
+    )?;
+    bind(statement, 12, event.retries)?;
+    if let Some(replaced) = &event.replaced {
+        bind_holder(statement, 13, Some(&replaced.holder))?;
+        statement.raw_bind_parameter(15, number_of(replaced.token.get()))?;
+        bind(
+            statement,
+            16,
+            replaced.expiry.time().map(|time| number_of(time.as_ms())),
+        )?;
+    }
+    bind(statement, 17, event.refers_to.as_ref().map(Name::as_str))?;
+    bind(statement, 18, note)?;
+    statement.raw_bind_parameter(19, link)
+}
+
+fn bind_holder(statement: &mut Statement<'_>, index: usize, holder: Option<&Holder>) -> rusqlite::Result<()> {
+    bind(statement, index, holder.map(|holder| holder.name.as_str()))?;
+    let process = holder.and_then(|holder| holder.process.as_ref());
+    bind(statement, index + 1, process.map(|process| process.as_bytes()))
+}
+
+fn bind(statement: &mut Statement<'_>, index: usize, value: Option<impl ToSql>) -> rusqlite::Result<()> {
+    match value {
+        Some(value) => statement.raw_bind_parameter(index, value),
+        None => Ok(()),
+    }
 }
 
 /// Reads a row of [`SINCE`].

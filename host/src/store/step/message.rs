@@ -24,13 +24,13 @@ pub(crate) use message_columns;
 pub(crate) const SELECT: &str = concat!("SELECT ", message_columns!(), " FROM keyfence_message WHERE id = ?1");
 const INSERT: &str = "INSERT INTO keyfence_message (id, recipient, content, priority, not_before_ms, retries, \
     retries_max, deliveries, redrive_of, state, process, token, lease_token, since_ms, expires_at_ms, last_process, \
-    last_token, last_act, last_digest, cause, redriven_as, ended_at_ms, row_check) \
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)";
+    last_token, last_act, last_digest, cause, redriven_as, ended_at_ms, row_check, result) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24)";
 const UPDATE: &str = "UPDATE keyfence_message SET not_before_ms = ?2, retries = ?3, deliveries = ?4, state = ?5, \
     process = ?6, token = ?7, lease_token = ?8, since_ms = ?9, expires_at_ms = ?10, last_process = ?11, \
     last_token = ?12, last_act = ?13, last_digest = ?14, cause = ?15, redriven_as = ?16, ended_at_ms = ?17, \
-    row_check = ?18 \
-    WHERE number = ?1 AND state = ?19 AND token IS ?20 AND expires_at_ms IS ?21 AND row_check = ?22";
+    row_check = ?18, result = ?19 \
+    WHERE number = ?1 AND state = ?20 AND token IS ?21 AND expires_at_ms IS ?22 AND row_check = ?23";
 
 pub(crate) const NEW: i64 = 0;
 pub(crate) const CLAIMED: i64 = 1;
@@ -315,7 +315,8 @@ impl Rows for Message {
                 c.cause,
                 c.redriven_as.map(Name::as_str),
                 ended_at.map(|time| number_of(time.as_ms())),
-                check
+                check,
+                step.texts.result
             ])
             .map_err(failed)
     }
@@ -353,6 +354,7 @@ impl Rows for Message {
                 c.redriven_as.map(Name::as_str),
                 ended_at.map(|time| number_of(time.as_ms())),
                 check,
+                step.texts.result,
                 b.state,
                 b.token(),
                 b.expiry,

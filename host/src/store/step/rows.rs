@@ -38,6 +38,11 @@ impl<R: Record> Cache<R> {
         self.0.iter().find(|stored| stored.row.key() == key)
     }
 
+    fn take(&mut self, key: &Name) -> Option<Stored<R>> {
+        let at = self.0.iter().position(|stored| stored.row.key() == key)?;
+        Some(self.0.swap_remove(at))
+    }
+
     /// Keeps a row, and forgets all others when there are too many: they can be read again.
     pub(crate) fn keep(&mut self, stored: Stored<R>) {
         match self.0.iter_mut().find(|old| old.row.key() == stored.row.key()) {
@@ -126,12 +131,13 @@ impl<R: Rows> Table<R> for SqliteStep<'_> {
     }
 }
 
-/// `before` as the row that a write has to find, whatever is there in truth.
+/// `before` as the row that a write has to find, whatever is there in truth. What the step kept of it is taken out: the
+/// write puts its successor there.
 fn as_read<R: Rows>(step: &mut SqliteStep<'_>, before: &R) -> Result<Stored<R>, Failure<Error>> {
-    if let Some(stored) = R::cache(step).find(before.key())
+    if let Some(stored) = R::cache(step).take(before.key())
         && stored.row == *before
     {
-        return Ok(stored.clone());
+        return Ok(stored);
     }
     let Some(stored) = R::load(step, before.key())? else {
         return Err(bug(format!(

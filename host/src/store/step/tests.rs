@@ -323,7 +323,7 @@ fn every_predicate_of_a_claim_is_indexed() {
         while let Some(row) = rows.next().unwrap() {
             let detail: String = row.get(3).unwrap();
             assert!(!detail.contains("TEMP B-TREE"), "{detail}");
-            if detail.contains("keyfence_message") {
+            if detail.contains("keyfence_message_open") {
                 let columns = detail.split_once('(').unwrap().1.trim_end_matches(')').to_owned();
                 searches.push(columns);
             }

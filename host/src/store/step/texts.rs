@@ -1,4 +1,4 @@
-//! What the machines never see of a message: subject, body, result and reason, in tables of their own.
+//! What the machines never see of a message: subject, body and reason, in tables of their own.
 
 use keyfence_core::Name;
 use keyfence_core::lease::Granted;
@@ -100,33 +100,23 @@ impl SqliteStep<'_> {
         }
     }
 
-    /// Keeps the result of a completion. Nothing is kept of an empty one.
-    pub(crate) fn put_result(&mut self, message: &Name, result: &[u8]) -> Result<(), Failure<Error>> {
-        if result.is_empty() {
-            return Ok(());
-        }
-        self.upsert_result(message, Some(result), None)
-    }
-
     /// Keeps the reason of a retry or a dead-lettering in place of an earlier one.
     pub(crate) fn put_reason(&mut self, message: &Name, reason: &str) -> Result<(), Failure<Error>> {
-        self.upsert_result(message, None, (!reason.is_empty()).then_some(reason))
-    }
-
-    fn upsert_result(&self, message: &Name, result: Option<&[u8]>, reason: Option<&str>) -> Result<(), Failure<Error>> {
         let number = self.number_of_message(message)?;
         let mut statement = self
             .connection
             .prepare_cached(
-                "INSERT INTO keyfence_result (number, result, reason) VALUES (?1, ?2, ?3) \
-                 ON CONFLICT (number) DO UPDATE SET result = excluded.result, reason = excluded.reason",
+                "INSERT INTO keyfence_reason (number, reason) VALUES (?1, ?2) \
+                 ON CONFLICT (number) DO UPDATE SET reason = excluded.reason",
             )
             .map_err(failed)?;
-        statement.execute(params![number, result, reason]).map_err(failed)?;
+        statement
+            .execute(params![number, (!reason.is_empty()).then_some(reason)])
+            .map_err(failed)?;
         Ok(())
     }
 
-    /// The texts and counts that a claim is delivered with.
+    /// The texts and counts that a claim is delivered with. What is not what was sent is not handed out.
     pub(crate) fn delivery(&mut self, granted: Granted<MessageGrant>) -> Result<Delivery, Failure<Error>> {
         let id = granted.grant.message();
         let stored = match Message::cache(self).find(id) {
@@ -137,7 +127,7 @@ impl SqliteStep<'_> {
         };
         let texts = query_one(
             self.connection,
-            "SELECT sender, subject, body FROM keyfence_body WHERE number = ?1",
+            "SELECT sender, subject, body, sent_not_before_ms FROM keyfence_body WHERE number = ?1",
             [stored.number],
             |row| {
                 let cells = Cells::new(row, Place::Message, 0);
@@ -145,16 +135,33 @@ impl SqliteStep<'_> {
                     cells.opt_name(0)?,
                     cells.text(1)?.to_owned(),
                     cells.opt_blob(2)?.map(<[u8]>::to_vec),
+                    cells.opt_time(3)?,
                 ))
             },
         )?;
-        let Some((sender, subject, Some(body))) = texts else {
+        let Some((sender, subject, Some(body), not_before)) = texts else {
             return Err(super::cells::corrupt(
                 Place::Message,
                 Some(id.as_str()),
                 "its body is missing",
             ));
         };
+        let sent = Content {
+            sender: sender.as_ref(),
+            recipient: &stored.row.recipient,
+            subject: &subject,
+            body: &body,
+            priority: stored.row.priority,
+            not_before,
+            retries_max: stored.row.retries_max,
+        };
+        if content(&sent) != stored.row.content {
+            return Err(super::cells::corrupt(
+                Place::Message,
+                Some(id.as_str()),
+                "what was sent is not what its digest says",
+            ));
+        }
         Ok(Delivery {
             sender,
             subject,
