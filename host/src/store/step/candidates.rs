@@ -7,9 +7,10 @@
 //! 2. NEW with a due time that has come, by due time;
 //! 3. CLAIMED and lapsed, by expiry.
 //!
-//! A claim reads the head of each run and merges them by age, priority by priority (at most 201) until it has enough. The
-//! second and third run are not in order of age, so [`DUE_MAX`] of each are looked at: when more than that many messages
-//! of one recipient and priority are due or lapsed at once, those that became so first count as the oldest.
+//! A claim reads the first run, which also tells whether the others have a head, and merges the runs by age, priority by
+//! priority (at most 201), until it has enough. The second and third run are not in order of age, so [`DUE_MAX`] of each
+//! are looked at: when more than that many messages of one recipient and priority are due or lapsed at once, those that
+//! became so first count as the oldest.
 
 use keyfence_core::Name;
 use keyfence_core::TimeMs;
