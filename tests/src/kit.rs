@@ -16,6 +16,7 @@
 //! * a *sweep over verbs* checks one rule on every call that it binds.
 
 mod bench;
+mod on_library;
 mod on_memory;
 mod on_sqlite;
 mod scenarios;
@@ -23,6 +24,7 @@ mod stage;
 mod subject;
 
 pub use bench::{Bench, digest};
+pub use on_library::OnLibrary;
 pub use on_memory::OnMemory;
 pub use on_sqlite::OnSqlite;
 pub use stage::Stage;
