@@ -19,7 +19,7 @@ use crate::event::{Event, EventKind};
 use crate::lease::{Granted, Released, Revoked};
 use crate::name::{AttemptId, Digest, Name, ProcessId};
 use crate::refusal::{Decision, Holder, Reason, Refusal, granted};
-use crate::store::{CANDIDATES_MAX, Failure, Query, Table, Transaction};
+use crate::store::{Failure, Query, Table, Transaction, wanted};
 use crate::time::{Expiry, TimeMs, Ttl};
 use crate::token::Token;
 
@@ -377,8 +377,8 @@ pub fn close_all_lost<S: Table<Assignment> + Table<ActorLease>>(
     mut sink: impl FnMut(&Name),
 ) -> Result<Decision<usize>, Failure<<S as Transaction>::Error>> {
     let mut closed = 0;
-    while closed < limit {
-        let batch = step.candidates(Query::LostAttempts, now, (limit - closed).min(CANDIDATES_MAX))?;
+    while let Some(wanted) = wanted(limit, closed) {
+        let batch = step.candidates(Query::LostAttempts, now, wanted)?;
         let mut moved = false;
         for assignment in &batch {
             if close_lost(step, assignment, now)? == Ok(CloseLost::Closed) {

@@ -141,6 +141,14 @@ pub trait Record: Clone {
 /// How many candidates a store offers at a time.
 pub const CANDIDATES_MAX: usize = 8;
 
+/// How many candidates to ask for next, when `taken` of at most `limit` rows were taken; `None` when that is all.
+pub(crate) fn wanted(limit: usize, taken: usize) -> Option<usize> {
+    match limit.saturating_sub(taken).min(CANDIDATES_MAX) {
+        0 => None,
+        wanted => Some(wanted),
+    }
+}
+
 /// Keys of rows that a store offers.
 pub type Candidates = heapless::Vec<Name, CANDIDATES_MAX>;
 

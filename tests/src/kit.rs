@@ -16,6 +16,7 @@
 //! * a *sweep over verbs* checks one rule on every call that it binds.
 
 mod bench;
+mod on_library;
 mod on_memory;
 mod on_sqlite;
 mod scenarios;
@@ -23,6 +24,7 @@ mod stage;
 mod subject;
 
 pub use bench::{Bench, digest};
+pub use on_library::OnLibrary;
 pub use on_memory::OnMemory;
 pub use on_sqlite::OnSqlite;
 pub use stage::Stage;
@@ -160,7 +162,7 @@ macro_rules! for_each_scenario {
             claim::the_next_message_is_never_a_live_one_nor_ones_own;
             claim::the_next_message_may_be_a_lapsed_one;
             claim::the_next_messages_descend_from_the_lease_they_are_asked_under;
-            claim::more_messages_than_one_look_offers_are_all_claimed;
+            claim::more_messages_than_one_look_offers_are_claimed_up_to_the_limit;
             claim::an_extension_keeps_the_token_and_moves_the_expiry;
             claim::an_extension_never_shortens_a_claim;
             claim::a_lapsed_claim_cannot_be_extended;

@@ -12,6 +12,11 @@ mod a_handle_for_every_call {
     keyfence_tests::kit_tests!(OnSqlite::reopened());
 }
 
+mod the_librarys_calls {
+    use keyfence_tests::kit::OnLibrary;
+    keyfence_tests::kit_tests!(OnLibrary::new());
+}
+
 #[test]
 fn only_small_ledgers_and_reboots_are_left_out_on_sqlite() {
     assert_eq!(

@@ -8,7 +8,7 @@ use crate::event::{Event, EventKind};
 use crate::lease::Granted;
 use crate::name::{Name, ProcessId};
 use crate::refusal::{Decision, Reason, Refusal, granted};
-use crate::store::{CANDIDATES_MAX, Failure, Query, Table, Transaction};
+use crate::store::{Failure, Query, Table, Transaction, wanted};
 use crate::time::{Expiry, TimeMs, Ttl};
 use crate::token::Token;
 
@@ -179,12 +179,8 @@ pub fn claim_next<S: Table<Message> + Table<ActorLease>>(
 ) -> Result<Decision<usize>, Failure<<S as Transaction>::Error>> {
     granted!(check_lease(step, &ask.owner, ask.process, ask.lease_token, now)?);
     let mut claimed = 0;
-    while claimed < limit {
-        let batch = step.candidates(
-            Query::Deliverable(&ask.owner),
-            now,
-            (limit - claimed).min(CANDIDATES_MAX),
-        )?;
+    while let Some(wanted) = wanted(limit, claimed) {
+        let batch = step.candidates(Query::Deliverable(&ask.owner), now, wanted)?;
         let mut moved = false;
         for id in &batch {
             let Some(message) = deliverable(step, id, &ask.owner, now)? else {
@@ -304,12 +300,8 @@ pub fn sweep<S: Table<Message>>(
     now: TimeMs,
 ) -> Result<Decision<usize>, Failure<S::Error>> {
     let mut swept = 0;
-    while swept < limit {
-        let batch = step.candidates(
-            Query::LapsedMessages(recipient),
-            now,
-            (limit - swept).min(CANDIDATES_MAX),
-        )?;
+    while let Some(wanted) = wanted(limit, swept) {
+        let batch = step.candidates(Query::LapsedMessages(recipient), now, wanted)?;
         let mut moved = false;
         for id in &batch {
             let message: Option<Message> = step.get(id)?;

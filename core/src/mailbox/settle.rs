@@ -214,7 +214,7 @@ pub fn give_back<S: Table<Message> + Table<ActorLease>>(
 }
 
 /// Writes NEW, or DEAD when the budget is used up.
-#[allow(
+#[expect(
     clippy::too_many_arguments,
     reason = "one private place for what retry and give_back share"
 )]

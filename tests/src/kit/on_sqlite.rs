@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyfence::{FixedClock, Ledger, Options, prune};
+use keyfence::{Clock as _, FixedClock, Ledger, Options, prune};
 use keyfence_core::event::Event;
 use keyfence_core::name::NAME_BYTES_MAX;
 use keyfence_core::refusal::RefusedCall;
@@ -54,6 +54,17 @@ impl OnSqlite {
             reopens: true,
             ..Self::new()
         }
+    }
+
+    /// The ledger, before the next call.
+    pub(super) fn ledger(&mut self) -> &Ledger {
+        Bench::between(self);
+        &self.ledger
+    }
+
+    /// The clock, as the scenario has set it.
+    pub(super) fn now(&self) -> TimeMs {
+        self.clock.now()
     }
 
     /// A second connection to the file, which knows nothing of keyfence.

@@ -11,7 +11,7 @@ use keyfence_core::lease::{Granted, Revoked};
 use keyfence_core::mailbox::{Claim, ClaimNext, MessageGrant, Priority, RETRIES_MAX_DEFAULT, Settled};
 use keyfence_core::refusal::Holder;
 use keyfence_core::session::{ClaimSession, Generation, SessionGrant};
-use keyfence_core::store::Place;
+use keyfence_core::store::{CANDIDATES_MAX, Place};
 use keyfence_core::token::MAX_NUMBER;
 use keyfence_core::{AttemptId, Incarnation, LedgerId, Name, ProcessId, Reason, TimeMs, Token, Ttl};
 
@@ -202,6 +202,12 @@ impl<'s> Stage<'s> {
             .checked_add_signed(ms)
             .and_then(TimeMs::new)
             .expect("a moment that a clock can show")
+    }
+
+    /// More rows than a store offers at one look, where so many fit.
+    pub(super) fn more_than_one_look(&self) -> usize {
+        let many = CANDIDATES_MAX + 3;
+        self.bounds().rows_max.map_or(many, |rows| rows.min(many))
     }
 
     /// The clock.

@@ -305,20 +305,26 @@ pub(in crate::kit) fn the_next_messages_descend_from_the_lease_they_are_asked_un
     stage.refused_and_recorded(Reason::ActorLeaseLost, |stage| stage.mailbox_complete(&next.grant, ""));
 }
 
-pub(in crate::kit) fn more_messages_than_one_look_offers_are_all_claimed(stage: &mut Stage<'_>) {
-    let count = keyfence_core::store::CANDIDATES_MAX.min(stage.bounds().rows_max.unwrap_or(usize::MAX)) + 1;
-    let count = count.min(stage.bounds().rows_max.unwrap_or(usize::MAX));
-    for number in 0..count {
-        let letter = stage.letter(&format!("job-{number}"));
+pub(in crate::kit) fn more_messages_than_one_look_offers_are_claimed_up_to_the_limit(stage: &mut Stage<'_>) {
+    let count = stage.more_than_one_look();
+    let sent: Vec<_> = (0..count).map(|number| format!("job-{number}")).collect();
+    for id in &sent {
+        let letter = stage.letter(id);
         stage.send(&letter);
     }
     let ask = stage.next(A);
-    let all = granted(stage.mailbox_claim_next(&ask, count + 1));
-    let ids: Vec<_> = all.iter().map(|granted| granted.grant.message().to_string()).collect();
-    let sent: Vec<_> = (0..count).map(|number| format!("job-{number}")).collect();
+    let limit = count - 2;
+    let mut ids = Vec::new();
+    for expected in [limit, 2, 0] {
+        let granted = granted(stage.mailbox_claim_next(&ask, limit));
+        assert_eq!(granted.len(), expected);
+        ids.extend(granted.iter().map(|granted| granted.grant.message().to_string()));
+    }
     assert_eq!(ids, sent);
     stage.at(15);
-    assert_eq!(granted(stage.mailbox_sweep(None, count + 1)), count);
+    for expected in [limit, 2, 0] {
+        assert_eq!(granted(stage.mailbox_sweep(None, limit)), expected);
+    }
 }
 
 // ---- extensions
