@@ -4,6 +4,8 @@
 //! The decision is a pure function of the row, so that a lock file on a PC and a row on a kiosk use the same one.
 //! What it decides holds for as long as nobody else can decide: the act and the check go together, under one lock.
 
+use core::cmp::Ordering;
+
 use crate::counter;
 use crate::event::{Event, EventKind};
 use crate::name::{LedgerId, Name};
@@ -130,10 +132,10 @@ pub fn decide(row: Option<&Gate>, ask: &Admit) -> Decision<Admitted> {
     if row.is_some_and(|gate| gate.binding != ask.binding) {
         return Err(refuse(Reason::GateMismatch));
     }
-    match mark {
-        Some(mark) if ask.token == mark => return Ok(Admitted::AtMark),
-        Some(mark) if ask.token < mark => return Err(refuse(Reason::Fenced)),
-        Some(_) | None => {}
+    match mark.map(|mark| ask.token.cmp(&mark)) {
+        Some(Ordering::Less) => return Err(refuse(Reason::Fenced)),
+        Some(Ordering::Equal) => return Ok(Admitted::AtMark),
+        Some(Ordering::Greater) | None => {}
     }
     match ask.counter {
         LedgerCounter::Unreadable => Err(refuse(Reason::LedgerUnreadable)),

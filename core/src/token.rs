@@ -105,6 +105,7 @@ mod tests {
 
     #[test]
     fn the_range_ends_without_wrapping() {
+        assert_eq!(MAX_NUMBER, 9_007_199_254_740_991);
         let last = Token::presented(MAX_NUMBER).unwrap();
         assert_eq!(last.successor(), None);
         assert_eq!(Token::presented(MAX_NUMBER - 1).unwrap().successor(), Some(last));

@@ -293,6 +293,7 @@ fn bare(state: &'static str, row: &impl Debug) -> Seen {
         expires_at: None,
         retries: None,
         deliveries: None,
+        made_from: None,
         rest: format!("{row:?}"),
     }
 }
@@ -310,16 +311,20 @@ fn see_lease<K: Kind>(row: &Lease<K>) -> Seen {
 }
 
 fn see_assignment(row: &Assignment) -> Seen {
+    let seen = |state| Seen {
+        made_from: row.retry_of.clone(),
+        ..bare(state, row)
+    };
     match &row.state {
-        AssignmentState::Created { .. } => bare("CREATED", row),
+        AssignmentState::Created { .. } => seen("CREATED"),
         AssignmentState::Running(attempt) => Seen {
             process: Some(attempt.process),
             token: Some(attempt.token),
             expires_at: attempt.expiry.time(),
-            ..bare("RUNNING", row)
+            ..seen("RUNNING")
         },
-        AssignmentState::Finished(finished) => bare(finished.outcome.name(), row),
-        AssignmentState::Pruned => bare("PRUNED", row),
+        AssignmentState::Finished(finished) => seen(finished.outcome.name()),
+        AssignmentState::Pruned => seen("PRUNED"),
     }
 }
 
@@ -327,6 +332,7 @@ fn see_message(row: &Message) -> Seen {
     let seen = Seen {
         retries: Some(row.retries),
         deliveries: Some(row.deliveries),
+        made_from: row.redrive_of.clone(),
         ..bare(row.state_name(), row)
     };
     match &row.state {

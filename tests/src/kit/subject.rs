@@ -110,6 +110,8 @@ pub struct Seen {
     pub retries: Option<u16>,
     /// How many claims were granted.
     pub deliveries: Option<u32>,
+    /// The dead message that this one was made from, or the assignment that this one retries.
+    pub made_from: Option<Name>,
     /// Everything else that the ledger keeps of it, in a form that can only be compared.
     pub rest: String,
 }

@@ -47,6 +47,7 @@ pub(in crate::kit) fn a_retry_names_an_assignment_of_the_same_actor(stage: &mut 
     assert_eq!(stage.row(Place::Assignment, &name("again")), Ok(None));
     done(stage.assignment_create(&ask(JOB, COURSE)));
     assert_eq!(granted(stage.assignment_create(&ask(JOB, COURSE))), Done::Already);
+    assert_eq!(stage.seen(Place::Assignment, "again").made_from, Some(name(JOB)));
 }
 
 pub(in crate::kit) fn an_attempt_descends_from_the_actors_live_lease(stage: &mut Stage<'_>) {

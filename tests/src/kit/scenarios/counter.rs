@@ -2,7 +2,7 @@
 
 use keyfence_core::actor::{Acquire, ActorGrant};
 use keyfence_core::attempt::{self, AttemptGrant};
-use keyfence_core::host::HostGrant;
+use keyfence_core::host::{HostGrant, Proof, Register};
 use keyfence_core::lease::Released;
 use keyfence_core::mailbox::{Claim, MessageGrant};
 use keyfence_core::store::Place;
@@ -51,6 +51,11 @@ fn every_claim_is_refused(stage: &mut Stage<'_>, lease: &ActorGrant, host: &Host
         ..stage.acquire(A)
     };
     let register = stage.registration(KIOSK_B, B);
+    // A bridge's token is not what this refusal is about: nothing is recorded of it.
+    let bridge = Register {
+        proof: Proof::Bridge(Some(host.token())),
+        ..register.clone()
+    };
     let attempt = stage.try_job(lease, 1);
     let next = stage.next(A);
     stage.unchanged(|stage| {
@@ -61,6 +66,7 @@ fn every_claim_is_refused(stage: &mut Stage<'_>, lease: &ActorGrant, host: &Host
         refused(stage.claim(A), reason);
         refused(stage.mailbox_claim_next(&next, 8), reason);
         refused(stage.host_register(&register), reason);
+        refused(stage.host_register(&bridge), reason);
         refused(stage.hold(host, 1), reason);
     });
 }
@@ -77,6 +83,7 @@ pub(in crate::kit) fn at_the_end_of_its_range_the_counter_refuses_every_claim(st
     for _ in 0..2 {
         every_claim_is_refused(stage, &lease, &host, Reason::TokenExhausted);
     }
+    assert_eq!(stage.refusals(), []);
     // What needs no new token goes on.
     granted(stage.actor_renew(&lease, minutes(60)));
     granted(stage.host_renew(&host, minutes(60)));

@@ -111,6 +111,7 @@ pub(in crate::kit) fn a_dead_message_is_redriven_once(stage: &mut Stage<'_>) {
     assert_eq!(stage.row(Place::Message, &name("yet")), Ok(None));
     let new = stage.seen(Place::Message, "again");
     assert_eq!((new.state, new.retries, new.deliveries), ("NEW", Some(0), Some(0)));
+    assert_eq!(new.made_from, Some(name(JOB)));
     assert_eq!(
         stage.seen(Place::Message, JOB).state,
         "DEAD",
