@@ -2,7 +2,7 @@
 //!
 //! A [`World`] is a ledger, a clock and what each contender remembers; an [`Act`] is one thing that can happen next.
 //! [`explore`](explore()) runs through all orders of acts within the bounds of a [`Cast`], breadth first, and remembers which
-//! worlds it has seen. In every world a [`Monitor`](monitor::Monitor), which knows nothing of the machines, follows the
+//! worlds it has seen. In every world a `Monitor`, which knows nothing of the machines, follows the
 //! history and checks:
 //!
 //! * **I1.** Tokens increase strictly in the order of the events that claim.

@@ -3,7 +3,7 @@
 //! It lies over the VFS of the operating system and becomes the default of the process, so that a ledger opened in a
 //! watched folder goes through it without knowing. Files elsewhere are opened by the VFS below and never seen again.
 //!
-//! * **V1.** A file of ours is a [`Shim`] followed by the file of the VFS below, in one allocation of `szOsFile` bytes.
+//! * **V1.** A file of ours is a `Shim` followed by the file of the VFS below, in one allocation of `szOsFile` bytes.
 //! * **V2.** SQLite calls the methods of a file only between a successful `xOpen` and `xClose`; the shim is initialised
 //!   exactly then.
 //! * **V3.** The VFS below is never unregistered, so the pointer to it stays valid.

@@ -269,7 +269,7 @@ impl Checker {
         self.counts
     }
 
-    /// The violations found so far, at most [`KEPT_MAX`] of them.
+    /// The violations found so far: the first twenty, and the first of every rule.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.violations
