@@ -3,4 +3,5 @@
 //! Read [`flash`] first: it is the chip that every flash test runs on.
 
 pub mod flash;
+pub mod powercut;
 pub mod random;

@@ -178,18 +178,6 @@ pub enum Tear {
     },
 }
 
-impl Tear {
-    /// What the kind of cut is called in reports: `clean`, `torn_write` or `torn_erase`.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Clean => "clean",
-            Self::Program { .. } => "torn_write",
-            Self::Erase { .. } => "torn_erase",
-        }
-    }
-}
-
 /// The text form that [`Tear::parse`] reads: `clean`, `w:LEFT>OTHER`, `e:LEFT>OTHER`.
 impl fmt::Display for Tear {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
