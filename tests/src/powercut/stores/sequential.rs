@@ -1,4 +1,6 @@
-//! The map of `sequential-storage`: each row under a u32 key, the counter under one of its own.
+//! The map of `sequential-storage`, used as well as it can be: each row under a u32 key, its token
+//! in it, so that a claim is one item and therefore atomic. The counter is the greatest token in
+//! any item; a mint for nothing else is kept under a key of its own.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -9,7 +11,7 @@ use sequential_storage::map::{MapConfig, MapStorage};
 
 use super::{four_pages, on_chip};
 use crate::flash::{SharedChip, SimFlash};
-use crate::powercut::life::{Change, Key, ROW_SIZE_BYTES, Row, Rows, Verb};
+use crate::powercut::life::{Change, Key, Row, Rows, Verb};
 use crate::powercut::{Failure, Mounted, Store, Subject};
 
 pub(super) const STORE: Store = Store {
@@ -20,8 +22,9 @@ pub(super) const STORE: Store = Store {
 };
 
 const COUNTER: u32 = 1;
-/// What a pruned key holds: chips with ECC cannot remove an item.
-const ABSENT: [u8; ROW_SIZE_BYTES] = [0xaa; ROW_SIZE_BYTES];
+/// A value of this size is a token alone: the counter, or what is left of a pruned row, since chips
+/// with ECC cannot remove an item and the counter must survive every row.
+const TOKEN_SIZE_BYTES: usize = 8;
 
 type Uncached = Cache<
     sequential_storage::cache::Uncached,
@@ -62,14 +65,20 @@ impl<const WRITE: usize, const ERASE: usize> Subject for Sequential<WRITE, ERASE
         self.store(COUNTER, &0u64.to_le_bytes())
     }
 
+    /// One pass over all items; the counter is the greatest token in any of them.
     fn mount(&mut self) -> Result<Mounted, Failure> {
-        let value = self
-            .fetch(COUNTER)?
-            .ok_or_else(|| Failure::Corrupt("no counter".into()))?;
-        let bytes = value
-            .try_into()
-            .map_err(|_| Failure::Corrupt("counter size".into()))?;
-        self.counter = u64::from_le_bytes(bytes);
+        let mut buffer = [0; 128];
+        let mut items = wait(self.map.fetch_all_items(&mut buffer)).map_err(failure)?;
+        let mut provisioned = false;
+        self.counter = 0;
+        let mut buffer = [0; 128];
+        while let Some((key, value)) = wait(items.next::<&[u8]>(&mut buffer)).map_err(failure)? {
+            provisioned |= key == COUNTER;
+            self.counter = self.counter.max(token_of(value));
+        }
+        if !provisioned {
+            return Err(Failure::Corrupt("no counter".into()));
+        }
         Ok(Mounted {
             counter: self.counter,
             reserved: self.counter,
@@ -77,21 +86,26 @@ impl<const WRITE: usize, const ERASE: usize> Subject for Sequential<WRITE, ERASE
     }
 
     fn perform(&mut self, _: Verb, change: &Change) -> Result<Option<u64>, Failure> {
-        // Persist before you speak: the counter first, so that a cut between the two burns a token.
-        let token = if change.mints {
-            self.store(COUNTER, &(self.counter + 1).to_le_bytes())?;
-            self.counter += 1;
-            Some(self.counter)
-        } else {
-            None
-        };
-        if let Some(key) = change.key {
-            let row = change.after.map(|row| Row {
-                token: token.unwrap_or(row.token),
-                ..row
-            });
-            self.store(key.number(), &row.map_or(ABSENT, |row| row.encode()))?;
+        let token = change.mints.then_some(self.counter + 1);
+        match (change.key, change.after) {
+            (Some(key), Some(row)) => {
+                let row = Row {
+                    token: token.unwrap_or(row.token),
+                    ..row
+                };
+                self.store(key.number(), &row.encode())?;
+            }
+            (Some(key), None) => {
+                let last = self
+                    .fetch(key.number())?
+                    .map_or(0, |value| token_of(&value));
+                self.store(key.number(), &last.to_le_bytes())?;
+            }
+            (None, _) => {
+                self.store(COUNTER, &token.unwrap_or(self.counter).to_le_bytes())?;
+            }
         }
+        self.counter = token.unwrap_or(self.counter);
         Ok(token)
     }
 
@@ -100,7 +114,7 @@ impl<const WRITE: usize, const ERASE: usize> Subject for Sequential<WRITE, ERASE
         for key in keys {
             match self.fetch(key.number())? {
                 None => {}
-                Some(value) if value == ABSENT => {}
+                Some(value) if value.len() == TOKEN_SIZE_BYTES => {}
                 Some(value) => {
                     let row = Row::decode(*key, &value)
                         .ok_or_else(|| Failure::Corrupt(format!("the row of {key:?}")))?;
@@ -114,6 +128,19 @@ impl<const WRITE: usize, const ERASE: usize> Subject for Sequential<WRITE, ERASE
     fn reserved(&self) -> u64 {
         self.counter
     }
+}
+
+/// The token in a value: a row, or a token alone. 0 where the value is neither, which the reading
+/// of the rows will tell.
+fn token_of(value: &[u8]) -> u64 {
+    let bytes = if value.len() == TOKEN_SIZE_BYTES {
+        Some(value)
+    } else {
+        value.get(12..20)
+    };
+    bytes
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, u64::from_le_bytes)
 }
 
 /// Runs a future whose flash never makes it wait.
