@@ -132,6 +132,8 @@ pub struct Counters {
     pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
+    /// Read calls that failed on an unreadable unit.
+    pub faults: u64,
     /// Erases of each page.
     pub wear: Vec<u64>,
     /// How often the store broke a rule of the chip.
@@ -312,7 +314,10 @@ impl Chip {
         }
         self.image
             .read(offset, bytes, &mut self.eye)
-            .map_err(FlashError::Unreadable)
+            .map_err(|offset| {
+                self.counters.faults += 1;
+                FlashError::Unreadable(offset)
+            })
     }
 
     /// Programs whole units, one operation after the other.

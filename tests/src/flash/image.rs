@@ -13,12 +13,14 @@ use crate::random::{self, Random};
 pub enum Reading {
     /// Every marginal cell reads as it was left; nothing faults.
     AsLeft,
-    /// Every marginal cell reads its other value; torn units of ECC chips fault.
+    /// Every marginal cell reads its other value; nothing faults.
     Other,
-    /// As left for this many reads of marginal units, then as [`Reading::Other`]: two read-backs
-    /// can be satisfied by a cell that changes afterwards.
+    /// Torn units of ECC chips fault; every other marginal cell reads as it was left.
+    Faulting,
+    /// As left for this many reads of marginal units; then torn units of ECC chips fault and other
+    /// cells read their other value. Two read-backs can be satisfied before that.
     TurnsAfter(u32),
-    /// Each read of a marginal unit chooses anew between the values and mixtures of them.
+    /// Each read of a marginal unit chooses anew between the values, mixtures of them and faults.
     Wavering(u64),
 }
 
@@ -27,6 +29,7 @@ impl fmt::Display for Reading {
         match self {
             Self::AsLeft => write!(f, "left"),
             Self::Other => write!(f, "other"),
+            Self::Faulting => write!(f, "faulting"),
             Self::TurnsAfter(reads) => write!(f, "turns{reads}"),
             Self::Wavering(seed) => write!(f, "wavering{seed}"),
         }
@@ -40,6 +43,7 @@ impl Reading {
         Some(match split_number(text) {
             ("left", None) => Self::AsLeft,
             ("other", None) => Self::Other,
+            ("faulting", None) => Self::Faulting,
             ("turns", Some(reads)) => Self::TurnsAfter(reads.try_into().ok()?),
             ("wavering", Some(seed)) => Self::Wavering(seed),
             _ => return None,
@@ -253,6 +257,18 @@ impl Image {
                 .all(|block| block.other.is_none() && !block.faulty)
     }
 
+    /// Whether any cell has two values.
+    #[must_use]
+    pub fn has_marginal_cells(&self) -> bool {
+        self.blocks.iter().any(|block| block.other.is_some())
+    }
+
+    /// Whether any unit can fault, or always does.
+    #[must_use]
+    pub fn has_faulty_units(&self) -> bool {
+        self.blocks.iter().any(|block| block.faulty)
+    }
+
     /// Whether the erase of `page` was interrupted and none has completed since.
     #[must_use]
     pub const fn is_half_erased(&self, page: usize) -> bool {
@@ -462,12 +478,11 @@ impl Image {
                 .as_deref()
                 .map_or(&block.cells[range.clone()], |other| &other[range.clone()]);
             if flag & TORN != 0 || *other != block.cells[range] {
-                match eye.look() {
+                match eye.look(flag & TORN != 0) {
                     Look::Left => {}
-                    Look::Other if flag & TORN != 0 => return Err(position),
                     Look::Other => out[position - at..next - at].copy_from_slice(other),
-                    Look::Fault if flag & TORN != 0 => return Err(position),
-                    Look::Mixture | Look::Fault => {
+                    Look::Fault => return Err(position),
+                    Look::Mixture => {
                         for (cell, other) in out[position - at..next - at].iter_mut().zip(other) {
                             *cell ^= (*cell ^ other) & eye.random.byte();
                         }
@@ -547,7 +562,7 @@ impl Eye {
     pub(super) const fn new(reading: Reading) -> Self {
         let seed = match reading {
             Reading::Wavering(seed) => seed,
-            Reading::AsLeft | Reading::Other | Reading::TurnsAfter(_) => 0,
+            Reading::AsLeft | Reading::Other | Reading::Faulting | Reading::TurnsAfter(_) => 0,
         };
         Self {
             reading,
@@ -556,14 +571,18 @@ impl Eye {
         }
     }
 
-    const fn look(&mut self) -> Look {
+    /// Looks at a marginal unit; `torn` says that it can fault.
+    const fn look(&mut self, torn: bool) -> Look {
         self.looks = self.looks.saturating_add(1);
         match self.reading {
             Reading::AsLeft => Look::Left,
             Reading::Other => Look::Other,
+            Reading::Faulting if torn => Look::Fault,
+            Reading::Faulting => Look::Left,
             Reading::TurnsAfter(reads) if self.looks <= reads => Look::Left,
+            Reading::TurnsAfter(_) if torn => Look::Fault,
             Reading::TurnsAfter(_) => Look::Other,
-            Reading::Wavering(_) => match self.random.below(4) {
+            Reading::Wavering(_) => match self.random.below(if torn { 4 } else { 3 }) {
                 0 => Look::Left,
                 1 => Look::Other,
                 2 => Look::Mixture,

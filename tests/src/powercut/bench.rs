@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
+use super::cost::difference;
 use super::life::{Key, Verb};
 use super::oracle::{Oracle, Violation};
 use super::subject::{Failure, Store, Subject};
-use crate::flash::{Chip, Image, Reading, SharedChip};
+use crate::flash::{Chip, Counters, Image, Reading, SharedChip};
 
 /// A chip and the store on it. A panic of the store is a violation like any other.
 pub(super) struct Bench<'a> {
@@ -50,6 +51,25 @@ impl<'a> Bench<'a> {
         self.subject = subject;
         let (mounted, rows) = seen.map_err(|failure| Violation::failed_closed(&failure))?;
         oracle.judge(mounted, keys, &rows)
+    }
+
+    /// Powers up and mounts, and gives what the mount alone has cost; then judges.
+    pub(super) fn mount_cost(&mut self, oracle: &mut Oracle) -> Result<Counters, Violation> {
+        let counters = |chip: &SharedChip| chip.borrow().counters().clone();
+        self.chip.borrow_mut().power_up(Reading::AsLeft);
+        let before = counters(&self.chip);
+        let mut subject = (self.store.build)(&self.chip);
+        oracle.begin_mount(subject.reservation());
+        let mounted = subject
+            .mount()
+            .map_err(|failure| Violation::failed_closed(&failure))?;
+        let cost = difference(&counters(&self.chip), &before);
+        let rows = subject
+            .rows(self.keys)
+            .map_err(|failure| Violation::failed_closed(&failure))?;
+        self.subject = subject;
+        oracle.judge(mounted, self.keys, &rows)?;
+        Ok(cost)
     }
 
     /// Does `verb`, a reboot included, and notes the answer.

@@ -20,16 +20,19 @@ pub enum CutKind {
     TornErase,
     /// During an erase; what is left may read otherwise later.
     MarginalErase,
+    /// Any cut on a chip with ECC after which a read of a torn unit faulted.
+    EccFault,
 }
 
 impl CutKind {
     /// Every kind, in the order of reports.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Clean,
         Self::TornWrite,
         Self::MarginalWrite,
         Self::TornErase,
         Self::MarginalErase,
+        Self::EccFault,
     ];
 
     /// Its name in reports.
@@ -41,6 +44,7 @@ impl CutKind {
             Self::MarginalWrite => "marginal_write",
             Self::TornErase => "torn_erase",
             Self::MarginalErase => "marginal_erase",
+            Self::EccFault => "ecc_fault",
         }
     }
 

@@ -9,6 +9,8 @@
 
 mod bench;
 mod case;
+pub mod cost;
+pub mod html;
 pub mod life;
 mod oracle;
 pub mod report;

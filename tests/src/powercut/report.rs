@@ -26,6 +26,7 @@ pub struct Count {
 #[derive(Debug, Clone)]
 pub(super) struct Failed {
     pub(super) seed: u64,
+    pub(super) kind: CutKind,
     pub(super) path: Path,
     pub(super) during: String,
     pub(super) violation: Violation,
@@ -43,8 +44,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn count(&mut self, path: &Path) {
-        self.by_cut.entry(path.kind()).or_default().cases += 1;
+    pub(super) fn count(&mut self, kind: CutKind, path: &Path) {
+        self.by_cut.entry(kind).or_default().cases += 1;
         let depth = path.0.len();
         if self.by_depth.len() < depth {
             self.by_depth.resize(depth, Count::default());
@@ -53,7 +54,7 @@ impl Tally {
     }
 
     pub(super) fn fail(&mut self, failed: Failed) {
-        let kind = failed.path.kind();
+        let kind = failed.kind;
         self.by_cut.entry(kind).or_default().failures += 1;
         if let Some(count) = failed
             .path
@@ -76,6 +77,7 @@ impl Tally {
     pub(super) fn life_failed(&mut self, seed: u64, violation: Violation) {
         self.fail(Failed {
             seed,
+            kind: CutKind::Clean,
             path: Path::default(),
             during: "the life itself".into(),
             violation,
@@ -243,7 +245,10 @@ impl Report {
     pub fn verdict(&self) -> Verdict {
         if self.failures > 0 {
             Verdict::Failed
-        } else if self.by_cut.values().any(|count| count.cases == 0) {
+        } else if CutKind::ALL
+            .into_iter()
+            .any(|kind| kind != CutKind::EccFault && self.cut(kind).cases == 0)
+        {
             Verdict::Incomplete
         } else {
             Verdict::Held

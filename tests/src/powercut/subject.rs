@@ -90,6 +90,8 @@ pub struct Store {
     pub name: &'static str,
     /// What it is, in a line.
     pub about: &'static str,
+    /// Whether a renewal costs the flash nothing.
+    pub renews_in_ram: bool,
     /// The pages that it needs on a geometry; `None` where it does not run.
     pub pages: fn(&Geometry) -> Option<usize>,
     /// Puts it on a chip. Only called where `pages` has an answer.

@@ -3,19 +3,25 @@
 use crate::flash::{Erased, Geometry, Gone, Image, Operation, Reading, Tear};
 use crate::random::{Random, fold};
 
-/// The readings under which an image is mounted: one where nothing is marginal, else each kind.
+/// The readings under which an image is mounted: each kind that shows a difference.
 #[must_use]
 pub fn readings(image: &Image, seed: u64) -> Vec<Reading> {
-    if image.is_solid() {
-        return vec![Reading::AsLeft];
-    }
+    let mut readings = vec![Reading::AsLeft];
     let seed = fold(seed, image.digest()) >> 40;
-    vec![
-        Reading::AsLeft,
-        Reading::Other,
-        Reading::TurnsAfter(2),
-        Reading::Wavering(seed),
-    ]
+    if image.has_marginal_cells() {
+        readings.extend([
+            Reading::Other,
+            Reading::TurnsAfter(2),
+            Reading::Wavering(seed),
+        ]);
+    }
+    if image.has_faulty_units() {
+        readings.push(Reading::Faulting);
+        if !image.has_marginal_cells() {
+            readings.extend([Reading::TurnsAfter(2), Reading::Wavering(seed)]);
+        }
+    }
+    readings
 }
 
 /// Every tear that is tried for `operation`, [`Tear::Clean`] first. Random shapes are seeded by
@@ -113,10 +119,11 @@ pub fn seeded_tear(geometry: &Geometry, operation: &Operation, random: &mut Rand
 /// One reading, drawn at random.
 #[must_use]
 pub fn seeded_reading(random: &mut Random) -> Reading {
-    match random.below(4) {
+    match random.below(5) {
         0 => Reading::AsLeft,
         1 => Reading::Other,
-        2 => Reading::TurnsAfter(random.below(12) as u32),
+        2 => Reading::Faulting,
+        3 => Reading::TurnsAfter(random.below(12) as u32),
         _ => Reading::Wavering(random.next() >> 40),
     }
 }

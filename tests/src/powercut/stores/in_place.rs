@@ -12,6 +12,7 @@ use crate::random;
 pub(super) const STORE: Store = Store {
     name: "in-place",
     about: "a bad example: a counter and rows in one page that is erased and rewritten",
+    renews_in_ram: false,
     pages: |_| Some(2),
     build: |chip| on_chip!(chip, boxed),
 };

@@ -17,6 +17,7 @@ use crate::powercut::{Failure, Mounted, Store, Subject};
 pub(super) const STORE: Store = Store {
     name: "sequential-storage",
     about: "sequential-storage 8.0.2's map: a 64-byte row under each u32 key, and the counter",
+    renews_in_ram: false,
     pages: four_pages,
     build: |chip| on_chip!(chip, boxed),
 };
