@@ -1,15 +1,26 @@
 //! The stores on the bench.
 //!
-//! To add one, write a [`Subject`](super::Subject) for it and a line in [`STORES`].
+//! To add one, write a [`Subject`](super::Subject) for it and a line in [`STORES`]. A store that keeps
+//! values under keys needs only the few calls of `Records`.
 
+mod ekv;
 mod in_place;
+#[cfg(feature = "littlefs2")]
+mod littlefs;
+mod records;
 mod sequential;
 
 use super::subject::Store;
 use crate::flash::Geometry;
 
 /// Every store that the command line can choose.
-pub const STORES: &[Store] = &[sequential::STORE, in_place::STORE];
+pub const STORES: &[Store] = &[
+    sequential::STORE,
+    ekv::STORE,
+    #[cfg(feature = "littlefs2")]
+    littlefs::STORE,
+    in_place::STORE,
+];
 
 /// The store called `name`.
 #[must_use]
