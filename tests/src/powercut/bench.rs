@@ -8,13 +8,15 @@ use super::cost::difference;
 use super::life::{Key, Verb};
 use super::oracle::{Oracle, Violation};
 use super::subject::{Failure, Store, Subject};
-use crate::flash::{Chip, Counters, Image, Reading, SharedChip};
+use crate::flash::{Chip, Counters, Image, Plan, Reading, SharedChip};
 
 /// A chip and the store on it. A panic of the store is a violation like any other.
 pub(super) struct Bench<'a> {
     store: &'static Store,
     keys: &'a [Key],
     pub(super) chip: SharedChip,
+    /// Armed at the next power-up.
+    pub(super) plan: Plan,
     subject: Box<dyn Subject>,
 }
 
@@ -27,6 +29,7 @@ impl<'a> Bench<'a> {
             store,
             keys,
             chip,
+            plan: Plan::Nothing,
             subject,
         }
     }
@@ -39,6 +42,7 @@ impl<'a> Bench<'a> {
     /// Powers up, mounts, reads every row, judges.
     pub(super) fn boot(&mut self, reading: Reading, oracle: &mut Oracle) -> Result<(), Violation> {
         self.chip.borrow_mut().power_up(reading);
+        self.chip.borrow_mut().arm(std::mem::take(&mut self.plan));
         let (store, chip, keys) = (self.store, &self.chip, self.keys);
         let (subject, seen) = guarded(|| {
             let mut subject = (store.build)(chip);

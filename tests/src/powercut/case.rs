@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::flash::{Reading, Tear};
 
-/// Kinds of cut, as reports count them, the mildest first.
+/// Kinds of cut, as reports count them, the mildest first; and the faults that are no cuts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutKind {
@@ -22,17 +22,23 @@ pub enum CutKind {
     MarginalErase,
     /// Any cut on a chip with ECC after which a read of a torn unit faulted.
     EccFault,
+    /// No cut: the driver reported what had not happened, or kept back what had.
+    DriverLie,
+    /// No cut: a read failed once.
+    ReadFault,
 }
 
 impl CutKind {
     /// Every kind, in the order of reports.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Clean,
         Self::TornWrite,
         Self::MarginalWrite,
         Self::TornErase,
         Self::MarginalErase,
         Self::EccFault,
+        Self::DriverLie,
+        Self::ReadFault,
     ];
 
     /// Its name in reports.
@@ -45,6 +51,21 @@ impl CutKind {
             Self::TornErase => "torn_erase",
             Self::MarginalErase => "marginal_erase",
             Self::EccFault => "ecc_fault",
+            Self::DriverLie => "driver_lie",
+            Self::ReadFault => "read_fault",
+        }
+    }
+
+    /// Whether it occurs on every geometry in every search that proves anything.
+    #[must_use]
+    pub const fn always_occurs(self) -> bool {
+        match self {
+            Self::Clean
+            | Self::TornWrite
+            | Self::MarginalWrite
+            | Self::TornErase
+            | Self::MarginalErase => true,
+            Self::EccFault | Self::DriverLie | Self::ReadFault => false,
         }
     }
 
@@ -124,6 +145,126 @@ impl fmt::Display for Path {
     }
 }
 
+/// What happens to one operation or read of a store whose power stays on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The driver reports a failure of an operation that was done.
+    ErrorThoughDone,
+    /// The driver reports a failure of an operation of which nothing was done.
+    ErrorNothingDone,
+    /// The driver reports a failure of an operation that was done in part.
+    ErrorTorn,
+    /// The driver reports success of an operation of which nothing was done.
+    SuccessNothingDone,
+    /// The driver reports success of an operation that was done in part.
+    SuccessTorn,
+    /// A read call fails once.
+    Read,
+}
+
+impl FaultKind {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [
+        Self::ErrorThoughDone,
+        Self::ErrorNothingDone,
+        Self::ErrorTorn,
+        Self::SuccessNothingDone,
+        Self::SuccessTorn,
+        Self::Read,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::ErrorThoughDone => "error-done",
+            Self::ErrorNothingDone => "error-nothing",
+            Self::ErrorTorn => "error-torn",
+            Self::SuccessNothingDone => "success-nothing",
+            Self::SuccessTorn => "success-torn",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// A fault: the store is mounted as it was before a verb of the life, and does the verb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// The verb, counted from the begin of the life.
+    pub verb: usize,
+    /// The operation that is lied about, or the read that fails, counted from the mount.
+    pub at: u64,
+    /// What happens.
+    pub kind: FaultKind,
+}
+
+impl Fault {
+    /// What the case counts as.
+    #[must_use]
+    pub const fn counts_as(&self) -> CutKind {
+        match self.kind {
+            FaultKind::ErrorThoughDone
+            | FaultKind::ErrorNothingDone
+            | FaultKind::ErrorTorn
+            | FaultKind::SuccessNothingDone
+            | FaultKind::SuccessTorn => CutKind::DriverLie,
+            FaultKind::Read => CutKind::ReadFault,
+        }
+    }
+}
+
+/// A case by its name: cuts, or a fault as `fault~VERB~AT~KIND`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Case {
+    /// One cut or several.
+    Cuts(Path),
+    /// A fault.
+    Fault(Fault),
+}
+
+impl Case {
+    /// Reads the text form back.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let Some(fault) = text.strip_prefix("fault~") else {
+            return Path::parse(text).map(Self::Cuts);
+        };
+        let mut parts = fault.splitn(3, '~');
+        let (verb, at) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let name = parts.next()?;
+        let kind = FaultKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)?;
+        Some(Self::Fault(Fault { verb, at, kind }))
+    }
+
+    /// The number of cuts in it.
+    #[must_use]
+    pub const fn depth(&self) -> usize {
+        match self {
+            Self::Cuts(path) => path.0.len(),
+            Self::Fault(_) => 0,
+        }
+    }
+
+    /// Where in the life it happens, for sorting.
+    pub(super) fn place(&self) -> usize {
+        match self {
+            Self::Cuts(path) => path.0.first().map_or(0, |cut| cut.operation),
+            Self::Fault(fault) => fault.verb,
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cuts(path) => write!(f, "{path}"),
+            Self::Fault(Fault { verb, at, kind }) => {
+                write!(f, "fault~{verb}~{at}~{}", kind.name())
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,5 +295,19 @@ mod tests {
         assert_eq!(path.kind(), CutKind::MarginalErase);
         assert_eq!(Path::parse("12~clean"), None);
         assert_eq!(Path::parse(""), None);
+    }
+
+    #[test]
+    fn a_fault_reads_back() {
+        for kind in FaultKind::ALL {
+            let case = Case::Fault(Fault {
+                verb: 3,
+                at: 12,
+                kind,
+            });
+            assert_eq!(Case::parse(&case.to_string()), Some(case));
+        }
+        assert_eq!(Case::parse("fault~1~2~nothing"), None);
+        assert!(matches!(Case::parse("3~clean~left"), Some(Case::Cuts(_))));
     }
 }

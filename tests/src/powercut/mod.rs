@@ -10,17 +10,20 @@
 mod bench;
 mod case;
 pub mod cost;
+mod faults;
 pub mod html;
 pub mod life;
 mod oracle;
 pub mod report;
 mod script;
 pub mod search;
+#[cfg(test)]
+mod search_tests;
 pub mod stores;
 mod subject;
 mod variants;
 
-pub use case::{Cut, CutKind, Path};
+pub use case::{Case, Cut, CutKind, Fault, FaultKind, Path};
 pub use oracle::{Oracle, Violation};
 pub use subject::{Failure, Mounted, Store, Subject};
 pub use variants::{readings, seeded_reading, seeded_tear, tears};

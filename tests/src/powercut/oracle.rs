@@ -22,6 +22,9 @@ pub struct Violation {
     pub detail: String,
 }
 
+const FAILED_CLOSED: &str = "failed_closed";
+const NOT_WRITABLE: &str = "not_writable";
+
 impl Violation {
     pub(super) fn new(kind: &'static str, detail: impl Into<String>) -> Self {
         Self {
@@ -30,14 +33,19 @@ impl Violation {
         }
     }
 
+    /// Whether it is no more than a store's own report that it could not do what it was asked.
+    pub(super) fn is_a_report(&self) -> bool {
+        matches!(self.kind, FAILED_CLOSED | NOT_WRITABLE)
+    }
+
     /// A mount, or the reading of a row after it, that failed (O4).
     pub(super) fn failed_closed(failure: &Failure) -> Self {
-        Self::new("failed_closed", failure.to_string())
+        Self::new(FAILED_CLOSED, failure.to_string())
     }
 
     /// A verb that failed with the power on (O5).
     pub(super) fn not_writable(verb: Verb, failure: &Failure) -> Self {
-        Self::new("not_writable", format!("{verb:?}: {failure}"))
+        Self::new(NOT_WRITABLE, format!("{verb:?}: {failure}"))
     }
 }
 

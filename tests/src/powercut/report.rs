@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::case::{CutKind, Path};
+use super::case::{Case, CutKind, Path};
 use super::oracle::Violation;
 use super::script::Script;
 use super::search::Settings;
@@ -27,7 +27,7 @@ pub struct Count {
 pub(super) struct Failed {
     pub(super) seed: u64,
     pub(super) kind: CutKind,
-    pub(super) path: Path,
+    pub(super) case: Case,
     pub(super) during: String,
     pub(super) violation: Violation,
 }
@@ -44,22 +44,22 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn count(&mut self, kind: CutKind, path: &Path) {
+    pub(super) fn count(&mut self, kind: CutKind, depth: usize) {
         self.by_cut.entry(kind).or_default().cases += 1;
-        let depth = path.0.len();
         if self.by_depth.len() < depth {
             self.by_depth.resize(depth, Count::default());
         }
-        self.by_depth[depth - 1].cases += 1;
+        if let Some(count) = depth.checked_sub(1).and_then(|i| self.by_depth.get_mut(i)) {
+            count.cases += 1;
+        }
     }
 
     pub(super) fn fail(&mut self, failed: Failed) {
         let kind = failed.kind;
         self.by_cut.entry(kind).or_default().failures += 1;
         if let Some(count) = failed
-            .path
-            .0
-            .len()
+            .case
+            .depth()
             .checked_sub(1)
             .and_then(|i| self.by_depth.get_mut(i))
         {
@@ -78,7 +78,7 @@ impl Tally {
         self.fail(Failed {
             seed,
             kind: CutKind::Clean,
-            path: Path::default(),
+            case: Case::Cuts(Path::default()),
             during: "the life itself".into(),
             violation,
         });
@@ -88,12 +88,11 @@ impl Tally {
 /// Keeps the simplest failures, so that the same ones are told however many threads search.
 fn shorten(told: &mut Vec<Failed>) {
     told.sort_by_cached_key(|failed| {
-        let first = failed.path.0.first().map_or(0, |cut| cut.operation);
         (
-            failed.path.0.len(),
+            failed.case.depth(),
             failed.seed,
-            first,
-            failed.path.to_string(),
+            failed.case.place(),
+            failed.case.to_string(),
         )
     });
     told.truncate(TOLD_MAX);
@@ -230,7 +229,7 @@ impl Report {
     fn replay_command(&self, failed: &Failed) -> String {
         format!(
             "powercut sim --store {} --geometry {} --commits {} --seed {} --replay '{}'",
-            self.store, self.geometry, self.commits, failed.seed, failed.path
+            self.store, self.geometry, self.commits, failed.seed, failed.case
         )
     }
 
@@ -247,7 +246,7 @@ impl Report {
             Verdict::Failed
         } else if CutKind::ALL
             .into_iter()
-            .any(|kind| kind != CutKind::EccFault && self.cut(kind).cases == 0)
+            .any(|kind| kind.always_occurs() && self.cut(kind).cases == 0)
         {
             Verdict::Incomplete
         } else {

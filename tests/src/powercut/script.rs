@@ -26,6 +26,14 @@ pub(super) struct Place {
     pub(super) verb: Verb,
 }
 
+/// A verb of the life, and how things were before it.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) image: Image,
+    pub(super) oracle: Oracle,
+    pub(super) verb: Verb,
+}
+
 /// A whole life.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -34,6 +42,7 @@ pub(super) struct Script {
     pub(super) keys: Vec<Key>,
     pub(super) pages: usize,
     pub(super) places: Vec<Place>,
+    pub(super) steps: Vec<Step>,
     /// Commits of the ageing that are part of this life's past.
     pub(super) aged_commits: usize,
     /// The commit of the life during which the first page was erased, counted from 1.
@@ -72,6 +81,7 @@ impl Script {
             keys,
             pages,
             places: Vec::new(),
+            steps: Vec::new(),
             aged_commits: start.commits,
             first_turn: None,
             wear: start.wear,
@@ -93,6 +103,12 @@ impl Script {
         let mut verb = Verb::Reboot;
         while done <= commits {
             let before = Arc::new(bench.in_flight(verb, &oracle));
+            let image = bench.chip.borrow().image().clone();
+            self.steps.push(Step {
+                image,
+                oracle: oracle.clone(),
+                verb,
+            });
             bench.chip.borrow_mut().start_trace();
             bench.perform(verb, &mut oracle)?;
             let trace = bench.chip.borrow_mut().take_trace();

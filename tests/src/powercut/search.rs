@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::bench::Bench;
-use super::case::{Cut, CutKind, Path};
+use super::case::{Case, Cut, CutKind, Path};
+use super::faults;
 use super::life::Verb;
 use super::oracle::{Oracle, Violation};
 use super::report::{Failed, Report, Tally};
@@ -32,6 +33,8 @@ pub struct Settings {
     pub sample: u64,
     /// Verbs that are done after each recovery.
     pub follow_up: usize,
+    /// Whether drivers that lie and reads that fail are tried too, in an exhaustive search.
+    pub faults: bool,
     /// Threads that search.
     pub threads: usize,
 }
@@ -48,6 +51,7 @@ impl Settings {
             seed: 1,
             sample: 1,
             follow_up: 6,
+            faults: true,
             threads: 2,
         }
     }
@@ -76,7 +80,13 @@ pub struct Progress {
 pub fn exhaustive(settings: &Settings, progress: &Progress) -> Result<Report, Violation> {
     let script = settings.script(settings.seed)?;
     let mut report = Report::begin(settings, &script);
-    progress.total.store(script.places.len(), Ordering::Relaxed);
+    let steps = if settings.faults {
+        script.steps.len()
+    } else {
+        0
+    };
+    let total = script.places.len() + steps;
+    progress.total.store(total, Ordering::Relaxed);
     let search = Search {
         settings,
         script: &script,
@@ -88,13 +98,19 @@ pub fn exhaustive(settings: &Settings, progress: &Progress) -> Result<Report, Vi
         let mut tally = Tally::default();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(place) = script.places.get(index) else {
-                break tally;
-            };
-            if progress.stop.load(Ordering::Relaxed) {
+            if index >= total || progress.stop.load(Ordering::Relaxed) {
                 break tally;
             }
-            search.cut_place(index, place, &mut tally);
+            match script.places.get(index) {
+                Some(place) => search.cut_place(index, place, &mut tally),
+                None => faults::try_all(
+                    settings,
+                    &script,
+                    index - script.places.len(),
+                    progress,
+                    &mut tally,
+                ),
+            }
             progress.done.fetch_add(1, Ordering::Relaxed);
         }
     }) {
@@ -153,12 +169,16 @@ pub fn random(settings: &Settings, cases: usize, progress: &Progress) -> Result<
 ///
 /// # Errors
 ///
-/// When the store cannot even live without a cut, or the path names an operation that is not there.
+/// When the store cannot even live without a cut, or the case names an operation that is not there.
 pub fn replay(
     settings: &Settings,
-    path: &Path,
+    case: &Case,
 ) -> Result<(Vec<String>, Option<Violation>), Violation> {
     let script = settings.script(settings.seed)?;
+    let path = match case {
+        Case::Cuts(path) => path,
+        Case::Fault(fault) => return faults::replay(settings, &script, fault),
+    };
     let progress = Progress::default();
     let search = Search {
         settings,
@@ -341,7 +361,7 @@ impl Search<'_> {
             path.kind()
         };
         self.progress.cases.fetch_add(1, Ordering::Relaxed);
-        tally.count(kind, path);
+        tally.count(kind, path.0.len());
         if let Err(violation) = outcome {
             self.progress.failures.fetch_add(1, Ordering::Relaxed);
             let seed = self.settings.seed;
@@ -349,7 +369,7 @@ impl Search<'_> {
             tally.fail(Failed {
                 seed,
                 kind,
-                path: path.clone(),
+                case: Case::Cuts(path.clone()),
                 during,
                 violation,
             });
@@ -474,127 +494,4 @@ fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
         };
         handles.into_iter().map(join).collect()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::powercut::report::Verdict;
-    use crate::powercut::stores;
-
-    fn settings(store: &str, geometry: &str) -> Settings {
-        let store = stores::named(store).expect("a store of the list");
-        Settings::new(
-            store,
-            Geometry::named(geometry).expect("a geometry of the list"),
-        )
-    }
-
-    fn search(settings: &Settings) -> Report {
-        exhaustive(settings, &Progress::default()).expect("the life itself holds")
-    }
-
-    #[test]
-    fn the_map_of_sequential_storage_fails_only_where_an_erase_is_torn() {
-        let settings = Settings {
-            commits: 16,
-            ..settings("sequential-storage", "nrf52")
-        };
-        let report = search(&settings);
-        assert!(
-            report.cut(CutKind::TornErase).failures > 0,
-            "{}",
-            report.table()
-        );
-        assert_eq!(report.cut(CutKind::Clean).failures, 0, "{}", report.table());
-        assert_eq!(
-            report.cut(CutKind::TornWrite).failures,
-            0,
-            "{}",
-            report.table()
-        );
-        assert_eq!(report.verdict(), Verdict::Failed);
-        assert!(
-            report.first_turn.is_some_and(|commit| commit <= 10),
-            "{:?}",
-            report.first_turn
-        );
-        assert!(
-            report.wear.iter().all(|erases| *erases > 0),
-            "{:?}",
-            report.wear
-        );
-    }
-
-    #[test]
-    fn a_store_that_rewrites_in_place_is_found_bad_by_every_kind_of_cut() {
-        let report = search(&Settings {
-            commits: 8,
-            ..settings("in-place", "tiny-4")
-        });
-        for kind in CutKind::ALL
-            .into_iter()
-            .filter(|kind| *kind != CutKind::EccFault)
-        {
-            assert!(report.cut(kind).failures > 0, "{}", report.table());
-        }
-    }
-
-    #[test]
-    fn a_failure_is_replayed_by_its_path() {
-        let settings = Settings {
-            commits: 8,
-            depth: 2,
-            sample: 50,
-            ..settings("in-place", "tiny-8")
-        };
-        let report = search(&settings);
-        assert!(!report.first_failures.is_empty());
-        for failure in &report.first_failures {
-            let path = failure
-                .replay
-                .split('\'')
-                .nth(1)
-                .and_then(Path::parse)
-                .expect("a path");
-            let (story, violation) = replay(&settings, &path).expect("the life itself holds");
-            assert_eq!(
-                violation.map(|violation| violation.kind),
-                Some(failure.violation),
-                "{story:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_counts_do_not_depend_on_the_number_of_threads() {
-        let one = Settings {
-            commits: 4,
-            threads: 1,
-            ..settings("sequential-storage", "tiny-4")
-        };
-        let (a, b) = (search(&one), search(&Settings { threads: 3, ..one }));
-        assert_eq!(a.by_cut, b.by_cut);
-        let replays = |report: &Report| -> Vec<String> {
-            report
-                .first_failures
-                .iter()
-                .map(|failure| failure.replay.clone())
-                .collect()
-        };
-        assert_eq!(replays(&a), replays(&b));
-    }
-
-    #[test]
-    fn random_cases_are_as_many_as_asked_for_and_repeatable() {
-        let settings = Settings {
-            commits: 8,
-            depth: 3,
-            ..settings("sequential-storage", "tiny-4")
-        };
-        let run = || random(&settings, 300, &Progress::default()).expect("the life itself holds");
-        let (a, b) = (run(), run());
-        assert!(a.cases >= 300 && a.cases < 310, "{}", a.cases);
-        assert_eq!(a.by_cut, b.by_cut);
-    }
 }

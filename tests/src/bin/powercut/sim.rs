@@ -9,7 +9,7 @@ use clap::Args;
 use keyfence_tests::flash::{GEOMETRIES, Geometry};
 use keyfence_tests::powercut::cost::{self, Daily};
 use keyfence_tests::powercut::search::{self, Progress, Settings};
-use keyfence_tests::powercut::{Path, Store, Violation, html, stores};
+use keyfence_tests::powercut::{Case, Store, Violation, html, stores};
 
 use crate::progress::with_bar;
 
@@ -41,6 +41,9 @@ pub(crate) struct Sim {
     /// Instead of every cut, try this many random cases over many lives
     #[arg(long, value_name = "CASES")]
     random: Option<usize>,
+    /// Leave out drivers that lie and reads that fail
+    #[arg(long)]
+    no_faults: bool,
     /// Threads
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -82,6 +85,7 @@ impl Sim {
             depth: self.depth.into(),
             seed: self.seed,
             sample: self.sample,
+            faults: !self.no_faults,
             threads: self.threads,
             ..Settings::new(self.store, self.geometry)
         };
@@ -118,11 +122,11 @@ impl Sim {
     }
 }
 
-fn replay(settings: &Settings, case: &str) -> Result<ExitCode> {
-    let Some(path) = Path::parse(case) else {
-        bail!("`{case}` is no case")
+fn replay(settings: &Settings, name: &str) -> Result<ExitCode> {
+    let Some(case) = Case::parse(name) else {
+        bail!("`{name}` is no case")
     };
-    let (story, violation) = search::replay(settings, &path).map_err(error)?;
+    let (story, violation) = search::replay(settings, &case).map_err(error)?;
     story.iter().for_each(|line| println!("{line}"));
     Ok(ExitCode::from(u8::from(violation.is_some())))
 }
