@@ -5,6 +5,7 @@
 
 mod ekv;
 mod in_place;
+pub(crate) mod keyfence;
 #[cfg(feature = "littlefs2")]
 mod littlefs;
 mod records;
@@ -15,6 +16,7 @@ use crate::flash::Geometry;
 
 /// Every store that the command line can choose.
 pub const STORES: &[Store] = &[
+    keyfence::STORE,
     sequential::STORE,
     ekv::STORE,
     #[cfg(feature = "littlefs2")]
