@@ -157,3 +157,47 @@ impl<const WRITE: usize, const ERASE: usize> asynch::NorFlash for SimFlash<WRITE
 
 impl<const ERASE: usize> asynch::MultiwriteNorFlash for SimFlash<1, ERASE> {}
 impl<const ERASE: usize> asynch::MultiwriteNorFlash for SimFlash<4, ERASE> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flash::GEOMETRIES;
+
+    #[test]
+    fn the_front_has_the_sizes_of_every_geometry() {
+        fn check<const WRITE: usize, const ERASE: usize>(name: &str) {
+            let mut flash = SimFlash::<WRITE, ERASE>::named(name, 4);
+            assert_eq!(flash.capacity(), 4 * ERASE);
+            flash.write(0, &[0x77; WRITE]).unwrap();
+            let mut byte = [0];
+            flash.read(WRITE as u32 - 1, &mut byte).unwrap();
+            assert_eq!(byte, [0x77]);
+            flash.erase(0, ERASE as u32).unwrap();
+            assert!(flash.chip().image().is_solid());
+        }
+        check::<4, 1024>("nrf51");
+        check::<4, 4096>("nrf52");
+        check::<1, 4096>("rp2040");
+        check::<8, 2048>("stm32l4");
+        check::<32, 131_072>("stm32h7");
+        check::<1, 512>("tiny-1");
+        check::<4, 512>("tiny-4");
+        check::<8, 512>("tiny-8");
+        check::<32, 1024>("tiny-32");
+    }
+
+    #[test]
+    fn only_chips_without_ecc_are_multiwrite() {
+        const fn is_multiwrite<F: MultiwriteNorFlash>() {}
+        is_multiwrite::<SimFlash<1, 512>>();
+        is_multiwrite::<SimFlash<4, 4096>>();
+        for geometry in GEOMETRIES {
+            assert_eq!(
+                geometry.rule.has_ecc(),
+                geometry.write_size_bytes > 4,
+                "{}",
+                geometry.name
+            );
+        }
+    }
+}

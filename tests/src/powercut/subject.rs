@@ -41,11 +41,11 @@ pub struct Mounted {
 
 /// A store under test, on a chip that the bench holds too.
 ///
-/// The bench calls `provision` once, or `mount` on a chip that was provisioned; then `perform` and
-/// `rows` as often as it likes; and drops the subject when the power goes. After a cut every call
+/// The bench calls `provision` once in the life of a chip. At every power-up it calls `mount`, then
+/// `perform` and `rows` as often as it likes, and it drops the subject when the power goes. After a cut every call
 /// returns an error or anything at all: the bench looks only at what a later mount says.
 pub trait Subject {
-    /// Makes an empty store on a blank chip.
+    /// Makes an empty store on a blank chip; `mount` comes next.
     ///
     /// # Errors
     ///

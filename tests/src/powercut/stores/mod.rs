@@ -78,6 +78,7 @@ mod tests {
             let chip = Rc::new(RefCell::new(Chip::new(geometry, pages)));
             let mut subject = (store.build)(&chip);
             subject.provision().unwrap();
+            subject.mount().unwrap();
             let bounds = Bounds::for_page_size(geometry.erase_size_bytes);
             let keys: Vec<_> = bounds.keys().collect();
             let (mut model, mut random) = (Model::default(), Random::new(3));
