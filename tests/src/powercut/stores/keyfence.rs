@@ -51,9 +51,9 @@ pub(crate) fn build<P: Policy + 'static>(chip: &SharedChip) -> Box<dyn Subject> 
         (1, 4096) => on::<1, 4096, 256, P>(chip),
         (8, 2048) => on::<8, 2048, 256, P>(chip),
         (32, 131_072) => on::<32, 131_072, 256, P>(chip),
-        (1, 512) => on::<1, 512, 128, P>(chip),
-        (4, 512) => on::<4, 512, 128, P>(chip),
-        (8, 512) => on::<8, 512, 128, P>(chip),
+        (1, 512) => on::<1, 512, 144, P>(chip),
+        (4, 512) => on::<4, 512, 144, P>(chip),
+        (8, 512) => on::<8, 512, 144, P>(chip),
         (32, 1024) => on::<32, 1024, 160, P>(chip),
         sizes => panic!("a geometry with other sizes: {sizes:?}"),
     }
