@@ -71,7 +71,7 @@ fn commit_failure(error: CommitError) -> Failure {
     }
 }
 
-impl<const WRITE: usize, const ERASE: usize, P: Policy> Subject for OnJournal<WRITE, ERASE, P> {
+impl<const WRITE: usize, const ERASE: usize, P: Policy + std::fmt::Debug> Subject for OnJournal<WRITE, ERASE, P> {
     fn provision(&mut self) -> Result<(), Failure> {
         self.0
             .provision(7, 0, Existing::Refuse)
@@ -80,6 +80,12 @@ impl<const WRITE: usize, const ERASE: usize, P: Policy> Subject for OnJournal<WR
 
     fn mount(&mut self) -> Result<Mounted, Failure> {
         self.0.mount().map_err(mount_failure)?;
+        if std::env::var("P").is_ok() {
+            let text = format!("{:?}", self.0);
+            let pages = &text[text.find("pages: [Page {").unwrap()..];
+            eprintln!("{}", pages.split("], index").next().unwrap().replace("Page {", "\n  {"));
+            eprintln!("  Head {}", text[text.find("head: Head").unwrap()..].split("policy").next().unwrap());
+        }
         let report = self.0.settle(0).map_err(settle_failure)?;
         Ok(Mounted {
             counter: report.limit,
@@ -133,8 +139,8 @@ impl<const WRITE: usize, const ERASE: usize, P: Policy> Subject for OnJournal<WR
     }
 }
 
-fn build<P: Policy + 'static>(chip: &SharedChip) -> Box<dyn Subject> {
-    fn on<const WRITE: usize, const ERASE: usize, P: Policy + 'static>(
+fn build<P: Policy + std::fmt::Debug + 'static>(chip: &SharedChip) -> Box<dyn Subject> {
+    fn on<const WRITE: usize, const ERASE: usize, P: Policy + std::fmt::Debug + 'static>(
         chip: &SharedChip,
     ) -> Box<dyn Subject> {
         let size = chip.borrow().image().size_bytes() as u32;
@@ -197,4 +203,47 @@ tiny! {
     j3_no_cut_of_a_life_shows_on_tiny_4, "tiny-4";
     j3_no_cut_of_a_life_shows_on_tiny_8, "tiny-8";
     j3_no_cut_of_a_life_shows_on_tiny_32, "tiny-32";
+}
+
+#[test]
+#[ignore = "long"]
+fn campaign() {
+    let var = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.into());
+    for name in var("G", "tiny-1,tiny-4,tiny-8,tiny-32").split(',') {
+        let geometry = Geometry::named(name).expect("a geometry of the list");
+        let settings = Settings {
+            depth: var("D", "2").parse().unwrap(),
+            commits: var("C", "12").parse().unwrap(),
+            seed: var("S", "1").parse().unwrap(),
+            sample: var("N", "1").parse().unwrap(),
+            follow_up: var("F", "6").parse().unwrap(),
+            ..Settings::new(&JOURNAL, geometry)
+        };
+        if let Ok(path) = std::env::var("P") {
+            let path = keyfence_tests::powercut::Case::parse(&path).unwrap();
+            let (story, violation) = search::replay(&settings, &path).unwrap();
+            println!("{}\n{violation:?}", story.join("\n"));
+            continue;
+        }
+        let cases: usize = var("R", "0").parse().unwrap();
+        let report = if cases > 0 {
+            search::random(&settings, cases, &Progress::default())
+        } else {
+            search::exhaustive(&settings, &Progress::default())
+        };
+        match report {
+            Ok(report) => println!(
+                "{name}: {} of {} in {:.0} s\n{}",
+                report.failures,
+                report.cases,
+                report.seconds,
+                if report.failures > 0 {
+                    report.table()
+                } else {
+                    String::new()
+                }
+            ),
+            Err(violation) => println!("{name}: the life itself: {violation:?}"),
+        }
+    }
 }

@@ -9,7 +9,7 @@ pub(super) const OVERHEAD_BYTES: usize = 8;
 /// No frame body is longer (see the module `crc`).
 pub(super) const BODY_BYTES_MAX: usize = 1012;
 /// The state in an absolute frame is never longer, its length byte included.
-pub(super) const STATE_BYTES_MAX: usize = 49;
+pub(super) const STATE_BYTES_MAX: usize = 54;
 /// What fills the last unit of a body.
 const PADDING: u8 = 0x5a;
 
@@ -238,6 +238,8 @@ pub(super) struct State {
     pub(super) low: u32,
     /// The generation of the page before the one that holds this frame; 0 for the first.
     pub(super) previous: u32,
+    /// The generation of a page that is erased again before it is used; 0 for none.
+    pub(super) distrusted: u32,
     /// No token above this one was handed out.
     pub(super) limit: u64,
     /// The chain value before this frame.
@@ -255,6 +257,7 @@ impl State {
         put_varint(self.boot.into(), out);
         put_varint(self.low.into(), out);
         put_varint(self.previous.into(), out);
+        put_varint(self.distrusted.into(), out);
         put_varint(self.limit, out);
         let len = (out.len() - length_at).saturating_sub(1);
         if let Some(byte) = out.buffer.get_mut(length_at) {
@@ -282,6 +285,7 @@ impl State {
             boot: narrow(take_varint(&mut state)?)?,
             low: narrow(take_varint(&mut state)?)?,
             previous: narrow(take_varint(&mut state)?)?,
+            distrusted: narrow(take_varint(&mut state)?)?,
             limit: take_varint(&mut state)?,
             chain: u32::from_le_bytes(chain.try_into().ok()?),
         };

@@ -27,7 +27,10 @@ pub(super) enum NotFound {
     /// Nothing: blank, zeros, or what never was a committed frame.
     Nothing,
     /// A frame that was committed, for its mark is complete, and cannot be repaired.
-    Damaged,
+    Damaged {
+        /// Units of its body.
+        units: usize,
+    },
 }
 
 /// Bodies have at least this many units, since they have more than [`frame::OVERHEAD_BYTES`].
@@ -123,18 +126,15 @@ pub(super) fn repair<F: NorFlash, P: Policy>(
         return Err(NotFound::Nothing);
     };
     let units = mark - unit;
+    let damaged = NotFound::Damaged { units };
     if units < body_units_min(Region::<F>::UNIT) || !P::MARK || !P::CHECKSUM {
         return Err(NotFound::Nothing);
     }
-    let first = buffer
-        .get_mut(..Region::<F>::UNIT)
-        .ok_or(NotFound::Damaged)?;
+    let first = buffer.get_mut(..Region::<F>::UNIT).ok_or(damaged)?;
     if !region.read(page, unit, first) {
-        return Err(NotFound::Damaged);
+        return Err(damaged);
     }
-    let stored = *buffer
-        .first_chunk::<HEADER_BYTES>()
-        .ok_or(NotFound::Damaged)?;
+    let stored = *buffer.first_chunk::<HEADER_BYTES>().ok_or(damaged)?;
     let word = u32::from_le_bytes(stored);
     let as_stored = Header::decode(stored);
     if let Some(header) = as_stored
@@ -153,11 +153,9 @@ pub(super) fn repair<F: NorFlash, P: Policy>(
             if header.len.div_ceil(Region::<F>::UNIT) != units {
                 continue;
             }
-            let first = buffer
-                .get_mut(..Region::<F>::UNIT)
-                .ok_or(NotFound::Damaged)?;
+            let first = buffer.get_mut(..Region::<F>::UNIT).ok_or(damaged)?;
             if !region.read(page, unit, first) {
-                return Err(NotFound::Damaged);
+                return Err(damaged);
             }
             if let Some(found) = load_body::<F, P>(region, page, unit, header, units, seed, buffer)
             {
@@ -171,7 +169,7 @@ pub(super) fn repair<F: NorFlash, P: Policy>(
     // A header that is valid and says another length: a torn frame on which a mount has put zeros.
     match as_stored {
         Some(header) if header.len.div_ceil(Region::<F>::UNIT) != units => Err(NotFound::Nothing),
-        Some(_) | None => Err(NotFound::Damaged),
+        Some(_) | None => Err(damaged),
     }
 }
 

@@ -51,9 +51,10 @@
 //! erase begins. So whatever an interrupted erase leaves, frames, headers or parts of them, is never
 //! read as a record, and a delete need not be remembered longer than the page that it is in. Pages
 //! between `low` and the newest must be there, each naming the one before it: a page that lost both
-//! headers is damage if it counts and is erased if not. A prepared page is used only if its second
-//! header copy was begun, for then its erase was complete; a page with a generation below the newest
-//! and no frames is none, for generations are used in order.
+//! headers is damage if it counts and is erased if not. A page with a generation above the newest
+//! is prepared if its second header copy was begun, for then its erase was complete and its first copy is
+//! solid; else it is erased again, but not before its generation is distrusted in a committed state: a weak
+//! second copy that read blank may read begun after a cut in that erase.
 //!
 //! **J5.** A slot is checked blank; after an error or a mismatch before the mark, the next slot is tried,
 //! once. When both fail the refusal is given only if neither body can ever be read as good. From the
@@ -192,6 +193,8 @@ struct Head {
     previous: u32,
     /// The oldest generation that counts.
     low: u32,
+    /// The generation of a page that is erased again before it is used; 0 for none.
+    distrusted: u32,
     sequence: u64,
     /// The base that a boot frame written now would name.
     base: u64,
@@ -232,8 +235,11 @@ pub struct Journal<F, const PAGES: usize, const KEYS: usize, const FRAME: usize,
     head: Head,
     /// Of the last frame that counts: its header, until the mount is settled.
     last: Option<frame::Header>,
-    /// The oldest generation that counted before the last frame.
-    low_before: u32,
+    /// Whether it has its mark: then its body is solid (J2) and what it says will not be gone.
+    last_is_marked: bool,
+    /// The oldest generation that counts and the distrusted one, as far as no later mount can see it
+    /// otherwise.
+    certain: (u32, u32),
     /// Units that emptying the oldest page takes at most; it only shrinks. `None`: not known.
     emptying: Option<usize>,
     /// A page turn was under way at the mount.
@@ -278,7 +284,8 @@ where
             other: [0; FRAME],
             head: Head::default(),
             last: None,
-            low_before: 0,
+            last_is_marked: false,
+            certain: (0, 0),
             emptying: None,
             resumed: false,
             last_place: 0,
@@ -382,6 +389,15 @@ where
         pages
             .filter(move |(_, page)| page.role == role)
             .map(|(i, _)| i)
+    }
+
+    /// The page to be erased next: one that is distrusted comes first.
+    fn next_retired(&self) -> Option<usize> {
+        let rank = |page: &usize| {
+            let page = self.page(*page);
+            (page.generation != self.head.distrusted, page.generation)
+        };
+        self.pages_in(PageRole::Retired).min_by_key(rank)
     }
 
     /// The page of `role` with the lowest generation.

@@ -124,6 +124,7 @@ where
             boot: 0,
             low: 1,
             previous: 0,
+            distrusted: 0,
             limit: floor,
             chain: 0,
         };

@@ -50,6 +50,11 @@ impl Look {
         self.ones == 0
     }
 
+    /// Readable, and neither blank nor zeros: a program of it was begun.
+    pub(super) const fn is_begun(self) -> bool {
+        self.ones != u32::MAX && !self.is_blank() && !self.is_like_mark()
+    }
+
     /// All ones but for a few bits: a mark that was never begun.
     pub(super) const fn is_like_blank(self) -> bool {
         self.zeros <= TOLERANCE

@@ -71,14 +71,15 @@ where
         self.checkpoint_at = 0;
         self.head = Head::default();
         self.last = None;
-        self.low_before = 0;
+        self.certain = (0, 0);
+        self.last_is_marked = false;
         self.emptying = None;
         self.repaired = 0;
         self.read_headers()?;
         let mut scan = Scan::default();
         let mut after = None;
         while let Some(page) = self.next_page(after) {
-            after = Some(self.page(page).generation);
+            after = Some((self.page(page).generation, page));
             self.scan_page(page, &mut scan);
         }
         if let Some(pending) = scan.pending.take() {
@@ -101,6 +102,12 @@ where
             _ if !scan.known => return Err(MountError::Unprovisioned),
             _ => {}
         }
+        // What only a last frame without a mark says may be gone at the next mount.
+        self.certain = if self.last_is_marked {
+            (self.head.low, self.head.distrusted)
+        } else {
+            (self.certain.0, 0)
+        };
         self.assign_roles();
         self.head.token = self.head.limit;
         self.resumed = self.pages_in(PageRole::Prepared).count() < 2;
@@ -119,8 +126,7 @@ where
                     return Err(MountError::Geometry(super::GeometryError::Frame));
                 };
                 if copy == 1 {
-                    let end = unit + Self::HEADER_UNITS;
-                    page.second_begun = self.region.first_used(index, unit, end).is_some();
+                    page.second_begun = self.region.look(index, unit).is_begun();
                 }
                 if page.headed || !self.region.read(index, unit, bytes) {
                     continue;
@@ -148,12 +154,13 @@ where
                     Err(NoHeader::Invalid) => {}
                 }
             }
-            // A page whose second copy was never begun holds nothing (J4); its generation is taken.
-            page.headed &= page.second_begun;
-            let twin = self
-                .pages
-                .iter()
-                .find(|other| page.headed && other.headed && other.generation == page.generation);
+            let twin = self.pages.iter().find(|other| {
+                page.second_begun
+                    && other.second_begun
+                    && page.headed
+                    && other.headed
+                    && other.generation == page.generation
+            });
             if twin.is_some() {
                 let damage = Self::damage(index, 0, DamageKind::DuplicatePage);
                 return Err(MountError::Damaged(damage));
@@ -176,12 +183,14 @@ where
     }
 
     /// The page with a header and the next higher generation.
-    fn next_page(&self, after: Option<u32>) -> Option<usize> {
+    fn next_page(&self, after: Option<(u32, usize)>) -> Option<usize> {
         let pages = self.pages.iter().take(self.region.pages()).enumerate();
-        pages
-            .filter(|(_, page)| page.headed && after.is_none_or(|after| page.generation > after))
-            .min_by_key(|(_, page)| page.generation)
-            .map(|(index, _)| index)
+        let next = pages
+            .filter(|(_, page)| page.headed)
+            .map(|(index, page)| (page.generation, index))
+            .filter(|next| after.is_none_or(|after| *next > after))
+            .min();
+        next.map(|(_, index)| index)
     }
 
     fn scan_page(&mut self, page: usize, scan: &mut Scan) {
@@ -202,17 +211,7 @@ where
             last_used = unit;
             let mut found = load::load::<F, P>(&mut self.region, page, unit, seed, &mut self.other);
             if found.is_none() && !in_junk {
-                found =
-                    match load::repair::<F, P>(&mut self.region, page, unit, seed, &mut self.other)
-                    {
-                        Ok(found) => Some(found),
-                        Err(NotFound::Nothing) => None,
-                        Err(NotFound::Damaged) => {
-                            let damage = Self::damage(page, unit, DamageKind::BadFrame);
-                            scan.suspect.get_or_insert(damage);
-                            None
-                        }
-                    };
+                found = self.repair_at(page, unit, scan);
             }
             let Some(found) = found else {
                 in_junk = true;
@@ -227,6 +226,23 @@ where
         }
         if let Some(slot) = self.page_mut(page) {
             slot.last_used = last_used as u16;
+        }
+    }
+
+    /// Looks closer at a place where no good frame is, though something is.
+    fn repair_at(&mut self, page: usize, unit: usize, scan: &mut Scan) -> Option<Found> {
+        let seed = self.seed(page);
+        let due = (page, unit) == (self.head.page, self.head.unit) || unit == Self::FIRST_UNIT;
+        match load::repair::<F, P>(&mut self.region, page, unit, seed, &mut self.other) {
+            Ok(found) => Some(found),
+            // A lone unit before a zero one may also be what a mount has filled: it was a frame only
+            // if it is where the next frame was due.
+            Err(NotFound::Damaged { units }) if units > 1 || due => {
+                let damage = Self::damage(page, unit, DamageKind::BadFrame);
+                scan.suspect.get_or_insert(damage);
+                None
+            }
+            Err(NotFound::Damaged { .. } | NotFound::Nothing) => None,
         }
     }
 
@@ -342,11 +358,12 @@ where
                     scan.blame(state.previous, damage);
                 }
             }
-            self.low_before = if scan.known { self.head.low } else { state.low };
+            self.certain.0 = if scan.known { self.head.low } else { 0 };
             self.head.base = state.base;
             self.head.boot = state.boot;
             self.head.low = state.low;
             self.head.previous = state.previous;
+            self.head.distrusted = state.distrusted;
             self.head.limit = self.head.limit.max(state.limit);
             self.head.sequence = state.sequence;
             self.head.chain = chained(state.chain, found.sum);
@@ -354,13 +371,14 @@ where
             self.head.base = self.head.sequence;
             self.head.sequence = self.head.sequence.saturating_add(1);
             self.head.chain = chained(self.head.chain, found.sum);
-            self.low_before = self.head.low;
+            self.certain.0 = self.head.low;
         }
         scan.known = true;
         scan.generation = generation;
         self.head.page = page;
         self.head.unit = unit + found.units + 1;
         self.last = Some(found.header);
+        self.last_is_marked = found.is_marked;
         if found.is_repaired {
             self.repaired = self.repaired.saturating_add(1);
         }
@@ -397,6 +415,7 @@ where
     /// What each page is, now that the history is known (J4).
     fn assign_roles(&mut self) {
         let (low, newest) = (self.head.low, self.page(self.head.page).generation);
+        let distrusted = self.head.distrusted;
         for index in 0..self.region.pages() {
             let Some(page) = self.page_mut(index) else {
                 continue;
@@ -405,11 +424,31 @@ where
                 PageRole::Retired
             } else if (low..=newest).contains(&page.generation) {
                 PageRole::Live
-            } else if page.generation > newest && page.second_begun {
+            } else if page.generation > newest && page.generation != distrusted && page.second_begun
+            {
                 PageRole::Prepared
             } else {
                 PageRole::Retired
             };
+        }
+        // A page whose second header copy seems not to be begun is erased again. If the copy is weak
+        // it may seem begun after a cut in that erase: so its generation is distrusted first. One is
+        // enough: such a page is erased before any other is prepared.
+        for index in 0..self.region.pages() {
+            let page = self.page(index);
+            let doubtful = page.headed && page.generation > newest && !page.second_begun;
+            if !doubtful || page.generation == distrusted {
+                continue;
+            }
+            if self
+                .pages
+                .iter()
+                .any(|page| page.headed && page.generation == distrusted)
+            {
+                self.set_role(index, PageRole::Failed);
+            } else {
+                self.head.distrusted = page.generation;
+            }
         }
         // What an interrupted erase has left of older records counts no more.
         let live = |place: u16| {

@@ -126,15 +126,27 @@ where
         (unit + units <= Self::PAGE_UNITS).then_some(unit)
     }
 
-    /// An erase before the boot frame, which only happens when no page is prepared: of a page that did
-    /// not count before the last frame either, since that frame may yet be lost.
+    /// An erase before the boot frame, which only happens when no page is prepared: of a page that is
+    /// certain not to count.
+    ///
+    /// Failing that, of one whose second header copy seems not to be begun. Nothing committed distrusts
+    /// it yet, so the copy is spoiled first: whatever a cut in the erase leaves, it will not seem begun.
     fn prepare_early(&mut self) -> Result<usize, SettleError> {
         loop {
-            let page = self.pages_in(PageRole::Retired).find(|page| {
+            let (low, distrusted) = self.certain;
+            let certain = self.pages_in(PageRole::Retired).find(|page| {
                 let page = self.page(*page);
-                !page.headed || page.generation < self.low_before
+                !page.headed || page.generation < low || page.generation == distrusted
             });
-            let page = page.ok_or(SettleError::Worn)?;
+            let newest = self.page(self.head.page).generation;
+            let doubtful = self.pages_in(PageRole::Retired).find(|page| {
+                let page = self.page(*page);
+                !page.second_begun && page.generation > newest
+            });
+            if let (None, Some(page)) = (certain, doubtful) {
+                self.region.zero(page, Self::HEADER_UNITS);
+            }
+            let page = certain.or(doubtful).ok_or(SettleError::Worn)?;
             if self.prepare(page).map_err(|_| SettleError::Worn)? {
                 return Ok(page);
             }
@@ -150,6 +162,7 @@ where
             boot: self.head.boot,
             low: self.head.low,
             previous,
+            distrusted: self.head.distrusted,
             limit: self.head.limit,
             chain: self.head.chain,
         };
@@ -219,7 +232,7 @@ where
             let look = self.region.look(page, unit);
             let large = Self::UNIT > SMALL_UNIT_BYTES;
             if !look.is_blank() {
-                may_be_mark = large && !look.is_zero();
+                may_be_mark = large && (unit == from || !look.is_zero());
                 solid = 0;
             } else if may_be_mark || self.is_mark_place(page, from, unit) {
                 may_be_mark = false;

@@ -32,7 +32,7 @@ where
         if self.pages_in(PageRole::Prepared).count() >= PREPARED_PAGES {
             return Ok(false);
         }
-        if let Some(page) = self.oldest(PageRole::Retired) {
+        if let Some(page) = self.next_retired() {
             self.prepare(page)?;
             return Ok(true);
         }
@@ -56,7 +56,7 @@ where
             let free = Self::PAGE_UNITS.saturating_sub(self.head.unit);
             let prepared = self.pages_in(PageRole::Prepared).count();
             if prepared < PREPARED_PAGES
-                && let Some(retired) = self.oldest(PageRole::Retired)
+                && let Some(retired) = self.next_retired()
             {
                 self.prepare(retired)?;
                 continue;
@@ -141,6 +141,7 @@ where
             boot: self.head.boot,
             low,
             previous: self.head.previous,
+            distrusted: self.head.distrusted,
             limit: self.head.limit,
             chain: self.head.chain,
         };
