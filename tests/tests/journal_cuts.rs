@@ -4,10 +4,11 @@
 use keyfence_firmware::journal::{
     CommitError, Existing, Journal, Law, MountError, Policy, Record, Refused, SettleError,
 };
-use keyfence_tests::flash::{Geometry, SharedChip, SimFlash};
-use keyfence_tests::powercut::life::{Change, Key, Row, RowState, Rows, Verb};
+use keyfence_tests::flash::{Geometry, Image, SharedChip, SimFlash};
+use keyfence_tests::powercut::life::{Bounds, Change, Key, Model, Row, RowState, Rows, Verb};
 use keyfence_tests::powercut::search::{self, Progress, Settings};
 use keyfence_tests::powercut::{Failure, Mounted, Store, Subject};
+use keyfence_tests::random::Random;
 
 /// Tokens reserved at a time.
 const BLOCK: u32 = 8;
@@ -166,7 +167,7 @@ fn build<P: Policy + std::fmt::Debug + 'static>(chip: &SharedChip) -> Box<dyn Su
     }
 }
 
-static JOURNAL: Store = Store {
+const JOURNAL: Store = Store {
     name: "journal",
     about: "keyfence's journal alone",
     renews_in_ram: true,
@@ -189,20 +190,75 @@ fn sweep(store: &'static Store, name: &str, depth: usize, commits: usize) {
     assert!(report.cases > 100, "{name}");
 }
 
-macro_rules! tiny {
-    ($($test:ident, $name:literal;)*) => {$(
+macro_rules! no_cut_shows {
+    ($($test:ident, $name:literal, $depth:literal, $commits:literal;)*) => {$(
         #[test]
         fn $test() {
-            sweep(&JOURNAL, $name, 1, 24);
+            sweep(&JOURNAL, $name, $depth, $commits);
         }
     )*};
 }
 
-tiny! {
-    j3_no_cut_of_a_life_shows_on_tiny_1, "tiny-1";
-    j3_no_cut_of_a_life_shows_on_tiny_4, "tiny-4";
-    j3_no_cut_of_a_life_shows_on_tiny_8, "tiny-8";
-    j3_no_cut_of_a_life_shows_on_tiny_32, "tiny-32";
+no_cut_shows! {
+    j3_no_cut_shows_on_tiny_1, "tiny-1", 1, 24;
+    j3_no_cut_shows_on_tiny_4, "tiny-4", 1, 24;
+    j3_no_cut_shows_on_tiny_8, "tiny-8", 1, 24;
+    j3_no_cut_shows_on_tiny_32, "tiny-32", 1, 24;
+    j3_no_second_cut_shows_on_tiny_1, "tiny-1", 2, 3;
+    j3_no_second_cut_shows_on_tiny_4, "tiny-4", 2, 3;
+    j3_no_second_cut_shows_on_tiny_8, "tiny-8", 2, 3;
+    j3_no_second_cut_shows_on_tiny_32, "tiny-32", 2, 3;
+}
+
+/// Safeguards switched off, one at a time.
+macro_rules! without {
+    ($($policy:ident, $store:ident, $name:literal, $safeguard:ident;)*) => {$(
+        #[derive(Debug)]
+        enum $policy {}
+
+        impl Policy for $policy {
+            const $safeguard: bool = false;
+        }
+
+        static $store: Store = Store {
+            name: $name,
+            about: "keyfence's journal with a safeguard off",
+            build: build::<$policy>,
+            ..JOURNAL
+        };
+    )*};
+}
+
+without! {
+    Unchecked, UNCHECKED, "without check sums", CHECKSUM;
+    Unmarked, UNMARKED, "without marks", MARK;
+    Unsettled, UNSETTLED, "without settling", SETTLE;
+    Rash, RASH, "without a look before the erase", RECHECK;
+}
+
+/// Failures of a sweep that is expected to have some.
+fn failures(store: &'static Store, name: &str, commits: usize) -> u64 {
+    let geometry = Geometry::named(name).expect("a geometry of the list");
+    let settings = Settings { commits, ..Settings::new(store, geometry) };
+    match search::exhaustive(&settings, &Progress::default()) {
+        Ok(report) => report.failures,
+        Err(violation) => panic!("{name}: the life itself: {violation:?}"),
+    }
+}
+
+#[test]
+fn j1_without_check_sums_cuts_show() {
+    assert!(failures(&UNCHECKED, "tiny-4", 12) > 0);
+}
+
+#[test]
+fn j3_without_settling_cuts_show() {
+    assert!(failures(&UNSETTLED, "tiny-4", 12) > 0);
+}
+
+#[test]
+fn j4_without_a_look_before_the_erase_cuts_show() {
+    assert!(failures(&RASH, "tiny-4", 24) > 0);
 }
 
 #[test]
@@ -246,4 +302,93 @@ fn campaign() {
             Err(violation) => println!("{name}: the life itself: {violation:?}"),
         }
     }
+}
+
+/// A life on a chip, and what it has left.
+struct Aged<const WRITE: usize, const ERASE: usize> {
+    image: Image,
+    rows: Rows,
+    keys: Vec<Key>,
+    /// The last token that was handed out.
+    token: u64,
+}
+
+impl<const WRITE: usize, const ERASE: usize> Aged<WRITE, ERASE> {
+    fn new<P: Policy + std::fmt::Debug + 'static>(name: &str, verbs: usize, seed: u64) -> Self {
+        let flash = SimFlash::<WRITE, ERASE>::named(name, 4);
+        let size = flash.chip().image().size_bytes() as u32;
+        let mut subject = OnJournal::<WRITE, ERASE, P>(Journal::new(flash.clone(), 0..size, BLOCK));
+        subject.provision().unwrap();
+        subject.mount().unwrap();
+        let bounds = Bounds::for_page_size(ERASE);
+        let (mut model, mut random) = (Model::default(), Random::new(seed));
+        let mut token = 0;
+        for _ in 0..verbs {
+            let verb = model.next_verb(bounds, &mut random);
+            if verb == Verb::Reboot {
+                subject.mount().unwrap();
+                continue;
+            }
+            let change = model.change(verb);
+            let drawn = subject.perform(verb, &change).unwrap();
+            token = drawn.unwrap_or(token);
+            if let Some(key) = change.key {
+                let after = change.after.map(|row| Row { token: drawn.unwrap_or(row.token), ..row });
+                model.set(key, after);
+            }
+        }
+        let image = flash.chip().image().clone();
+        Self { image, rows: model.rows, keys: bounds.keys().collect(), token }
+    }
+
+    /// Mounts a damaged image: it says the same or refuses with the place. Whether it refused.
+    fn judge<P: Policy + std::fmt::Debug + 'static>(&self, image: &Image, what: &str) -> bool {
+        let flash = SimFlash::<WRITE, ERASE>::with_image(image.clone());
+        let size = image.size_bytes() as u32;
+        let mut subject = OnJournal::<WRITE, ERASE, P>(Journal::new(flash, 0..size, BLOCK));
+        match subject.mount() {
+            Err(Failure::Corrupt(text)) => {
+                assert!(text.contains("Damaged"), "{what}: {text}");
+                true
+            }
+            Err(failure) => panic!("{what}: {failure}"),
+            Ok(mounted) => {
+                let rows = subject.rows(&self.keys).unwrap();
+                assert_eq!(rows, self.rows, "{what}");
+                assert!(mounted.counter >= self.token, "{what}: {mounted:?}");
+                false
+            }
+        }
+    }
+}
+
+fn flip_everywhere<const WRITE: usize, const ERASE: usize>(name: &str) {
+    let mut random = Random::new(5);
+    for seed in 0..3 {
+        let aged = Aged::<WRITE, ERASE>::new::<Law>(name, 90 + 17 * seed as usize, seed);
+        let mut refused = 0;
+        let bits = aged.image.size_bytes() as u32 * 8;
+        for bit in 0..bits {
+            let mut image = aged.image.clone();
+            image.flip_bit(bit / 8, bit as u8 & 7);
+            let what = format!("{name}, seed {seed}, bit {} of {:#x}", bit & 7, bit / 8);
+            refused += u32::from(aged.judge::<Law>(&image, &what));
+            // A second one in the same word.
+            let other = bit / 32 * 32 + random.below(32) as u32;
+            if other != bit {
+                image.flip_bit(other / 8, other as u8 & 7);
+                let what = format!("{what} and bit {} of {:#x}", other & 7, other / 8);
+                refused += u32::from(aged.judge::<Law>(&image, &what));
+            }
+        }
+        assert_eq!(refused, 0, "{name}: small damage is put right, not refused");
+    }
+}
+
+#[test]
+fn j2_no_flipped_bits_bring_back_an_older_state() {
+    flip_everywhere::<4, 512>("tiny-4");
+    flip_everywhere::<1, 512>("tiny-1");
+    flip_everywhere::<8, 512>("tiny-8");
+    flip_everywhere::<32, 1024>("tiny-32");
 }
