@@ -1,7 +1,13 @@
-//! Tests of keyfence that need more than one package: simulated flash and power cuts.
+//! How keyfence is proved.
 //!
-//! Read [`flash`] first: it is the chip that every flash test runs on.
+//! [`kit`] has the contract as scenarios, [`model`] every interleaving of a few calls, [`storm`] real processes. [`flash`]
+//! is the chip that every flash test runs on, and [`powercut`] cuts its power.
 
+pub mod clauses;
+pub mod faults;
 pub mod flash;
+pub mod kit;
+pub mod model;
 pub mod powercut;
 pub mod random;
+pub mod storm;

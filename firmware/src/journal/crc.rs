@@ -56,11 +56,7 @@ impl Crc {
 ///
 /// Bits are numbered from the first bit of the message, the low bit of each byte first. The first
 /// `skip` bytes are taken to be good. Two bits are only looked for in one 32-bit word.
-pub(super) fn explain(
-    syndrome: u32,
-    message: usize,
-    skip: usize,
-) -> Option<(usize, Option<usize>)> {
+pub(super) fn explain(syndrome: u32, message: usize, skip: usize) -> Option<(usize, Option<usize>)> {
     let total = message.checked_add(4)?.checked_mul(8)?;
     let sum_begins = message.checked_mul(8)?;
     let mut effect = POLYNOMIAL;

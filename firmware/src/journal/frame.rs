@@ -310,16 +310,10 @@ impl<'a> Records<'a> {
             broken: false,
         };
         match key {
-            KEY_BATCH => Self {
-                rest: payload,
-                ..none
-            },
+            KEY_BATCH => Self { rest: payload, ..none },
             KEY_STATE => match State::decode(payload) {
                 Some((_, rest)) => Self { rest, ..none },
-                None => Self {
-                    broken: true,
-                    ..none
-                },
+                None => Self { broken: true, ..none },
             },
             key => Self {
                 rest: payload,

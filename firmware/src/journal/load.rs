@@ -157,8 +157,7 @@ pub(super) fn repair<F: NorFlash, P: Policy>(
             if !region.read(page, unit, first) {
                 return Err(damaged);
             }
-            if let Some(found) = load_body::<F, P>(region, page, unit, header, units, seed, buffer)
-            {
+            if let Some(found) = load_body::<F, P>(region, page, unit, header, units, seed, buffer) {
                 return Ok(Found {
                     is_repaired: true,
                     ..found

@@ -95,9 +95,7 @@ use core::ops::Range;
 
 use embedded_storage::nor_flash::NorFlash;
 
-pub use error::{
-    CommitError, Damage, DamageKind, GeometryError, MountError, ReadError, Refused, SettleError,
-};
+pub use error::{CommitError, Damage, DamageKind, GeometryError, MountError, ReadError, Refused, SettleError};
 pub use policy::{Law, Policy};
 pub use provision::Existing;
 
@@ -252,8 +250,7 @@ pub struct Journal<F, const PAGES: usize, const KEYS: usize, const FRAME: usize,
     policy: core::marker::PhantomData<P>,
 }
 
-impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P>
-    Journal<F, PAGES, KEYS, FRAME, P>
+impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P> Journal<F, PAGES, KEYS, FRAME, P>
 where
     F: NorFlash,
     P: Policy,
@@ -353,8 +350,7 @@ where
         self.region.check()?;
         let pages = self.region.pages();
         let units = pages.checked_mul(Self::PAGE_UNITS);
-        if !(3..=PAGES.min(64)).contains(&pages) || units.is_none_or(|n| n > usize::from(u16::MAX))
-        {
+        if !(3..=PAGES.min(64)).contains(&pages) || units.is_none_or(|n| n > usize::from(u16::MAX)) {
             return Err(GeometryError::Pages);
         }
         if KEYS > KEYS_MAX {
@@ -386,9 +382,7 @@ where
 
     fn pages_in(&self, role: PageRole) -> impl Iterator<Item = usize> {
         let pages = self.pages.iter().take(self.region.pages()).enumerate();
-        pages
-            .filter(move |(_, page)| page.role == role)
-            .map(|(i, _)| i)
+        pages.filter(move |(_, page)| page.role == role).map(|(i, _)| i)
     }
 
     /// The page to be erased next: one that is distrusted comes first.
@@ -402,8 +396,7 @@ where
 
     /// The page of `role` with the lowest generation.
     fn oldest(&self, role: PageRole) -> Option<usize> {
-        self.pages_in(role)
-            .min_by_key(|page| self.page(*page).generation)
+        self.pages_in(role).min_by_key(|page| self.page(*page).generation)
     }
 
     const fn place(page: usize, unit: usize) -> u16 {

@@ -39,29 +39,21 @@ impl PageHeader {
             .into_iter()
             .chain([VERSION, self.unit, self.index, self.pages, self.size_log])
             .chain(words.into_iter().flatten());
-        bytes
-            .iter_mut()
-            .zip(fields)
-            .for_each(|(slot, byte)| *slot = byte);
+        bytes.iter_mut().zip(fields).for_each(|(slot, byte)| *slot = byte);
         let (content, sum) = bytes.split_at_mut(PAGE_HEADER_BYTES - 4);
         sum.copy_from_slice(&Crc::new().update(content).finish().to_le_bytes());
         out.fill(PADDING);
-        out.iter_mut()
-            .zip(bytes)
-            .for_each(|(slot, byte)| *slot = byte);
+        out.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = byte);
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, NoHeader> {
-        let (content, rest) = bytes
-            .split_at_checked(PAGE_HEADER_BYTES - 4)
-            .ok_or(NoHeader::Invalid)?;
+        let (content, rest) = bytes.split_at_checked(PAGE_HEADER_BYTES - 4).ok_or(NoHeader::Invalid)?;
         let sum = Crc::new().update(content).finish().to_le_bytes();
         if rest.get(..4) != Some(&sum) || content.get(..3) != Some(&MAGIC) {
             return Err(NoHeader::Invalid);
         }
         let byte = |at: usize| content.get(at).copied().unwrap_or(0);
-        let word =
-            |at: usize| u32::from_le_bytes([byte(at), byte(at + 1), byte(at + 2), byte(at + 3)]);
+        let word = |at: usize| u32::from_le_bytes([byte(at), byte(at + 1), byte(at + 2), byte(at + 3)]);
         if byte(3) != VERSION {
             return Err(NoHeader::Version(byte(3)));
         }

@@ -17,8 +17,7 @@ pub enum Existing {
     Replace,
 }
 
-impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P>
-    Journal<F, PAGES, KEYS, FRAME, P>
+impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P> Journal<F, PAGES, KEYS, FRAME, P>
 where
     F: NorFlash,
     P: Policy,
@@ -34,12 +33,7 @@ where
     /// # Errors
     ///
     /// When the region is not blank and is not to be replaced, or the flash does not take it.
-    pub fn provision(
-        &mut self,
-        instance: u32,
-        floor: u64,
-        existing: Existing,
-    ) -> Result<(), SettleError> {
+    pub fn provision(&mut self, instance: u32, floor: u64, existing: Existing) -> Result<(), SettleError> {
         self.check_geometry()?;
         let floor = if self.phase == Phase::Closed {
             floor
@@ -144,10 +138,7 @@ where
         let mut instances = [None; PAGES];
         for (index, instance) in instances.iter_mut().enumerate().take(self.region.pages()) {
             let role = self.page(index).role;
-            let mut page = Page {
-                role,
-                ..Page::UNKNOWN
-            };
+            let mut page = Page { role, ..Page::UNKNOWN };
             for unit in [0, Self::HEADER_UNITS] {
                 let Some(bytes) = self.other.get_mut(..Self::HEADER_UNITS * Self::UNIT) else {
                     continue;

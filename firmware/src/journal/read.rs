@@ -9,8 +9,7 @@ use super::load::{self, Found};
 use super::policy::Policy;
 use super::{Checkpoint, Damage, DamageKind, Journal, NONCE_BYTES, Phase, ReadError};
 
-impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P>
-    Journal<F, PAGES, KEYS, FRAME, P>
+impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P> Journal<F, PAGES, KEYS, FRAME, P>
 where
     F: NorFlash,
     P: Policy,
@@ -35,9 +34,7 @@ where
     /// Whether there is a record of `key`; reads nothing.
     #[must_use]
     pub fn has(&self, key: u8) -> bool {
-        self.index
-            .get(usize::from(key))
-            .is_some_and(|place| *place != 0)
+        self.index.get(usize::from(key)).is_some_and(|place| *place != 0)
     }
 
     /// The checkpoint that was stored last.
@@ -68,9 +65,7 @@ where
     /// Loads the frame at an index entry into `other` and finds the record of `key` in it.
     pub(super) fn fetch(&mut self, place: u16, key: u8) -> Result<Range<usize>, Damage> {
         let found = self.load_at(place)?;
-        let payload = self
-            .other
-            .get(HEADER_BYTES..HEADER_BYTES + found.header.payload());
+        let payload = self.other.get(HEADER_BYTES..HEADER_BYTES + found.header.payload());
         let payload = payload.unwrap_or(&[]);
         // A record is a part of the payload; where it begins follows from what is left behind it.
         let mut records = Records::new(found.header.key, payload);

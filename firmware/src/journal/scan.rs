@@ -6,9 +6,7 @@
 
 use embedded_storage::nor_flash::NorFlash;
 
-use super::frame::{
-    HEADER_BYTES, Header, KEY_CHECKPOINT, KEY_LIMIT, KEY_STATE, Records, State, take_varint,
-};
+use super::frame::{HEADER_BYTES, Header, KEY_CHECKPOINT, KEY_LIMIT, KEY_STATE, Records, State, take_varint};
 use super::load::{self, Found, NotFound};
 use super::page::{NoHeader, Page, PageHeader, PageRole};
 use super::policy::Policy;
@@ -51,8 +49,7 @@ struct Pending {
     state: Option<State>,
 }
 
-impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P>
-    Journal<F, PAGES, KEYS, FRAME, P>
+impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P> Journal<F, PAGES, KEYS, FRAME, P>
 where
     F: NorFlash,
     P: Policy,
@@ -133,8 +130,7 @@ where
                 }
                 match PageHeader::decode(bytes) {
                     Ok(header) => {
-                        let damaged =
-                            |why| Err(MountError::Damaged(Self::damage(index, unit, why)));
+                        let damaged = |why| Err(MountError::Damaged(Self::damage(index, unit, why)));
                         if usize::from(header.index) != index
                             || usize::from(header.pages) != self.region.pages()
                             || usize::from(header.unit) != Self::UNIT
@@ -271,22 +267,13 @@ where
             && let Some(pending) = scan.pending
         {
             // The mark of the frame before was lost, but what follows it says that it counts.
-            let next = pending
-                .state
-                .map_or(self.head.sequence + 1, |state| state.sequence);
+            let next = pending.state.map_or(self.head.sequence + 1, |state| state.sequence);
             let continues = match state {
                 Some(state) => !state.is_boot && state.sequence == next + 1,
                 None => found.header.sequence == low_six(next + 1),
             };
             if continues {
-                self.count(
-                    pending.page,
-                    pending.unit,
-                    &pending.found,
-                    pending.state,
-                    true,
-                    scan,
-                );
+                self.count(pending.page, pending.unit, &pending.found, pending.state, true, scan);
             }
         }
         scan.pending = None;
@@ -308,11 +295,7 @@ where
             None => scan.is_in(generation) && header.sequence == low_six(head.sequence + 1),
             Some(_) if !scan.known => true,
             Some(state) if state.is_boot => state.boot > head.boot && state.base <= head.sequence,
-            Some(state) => {
-                state.boot == head.boot
-                    && state.sequence == head.sequence + 1
-                    && state.chain == head.chain
-            }
+            Some(state) => state.boot == head.boot && state.sequence == head.sequence + 1 && state.chain == head.chain,
         }
     }
 
@@ -333,22 +316,12 @@ where
     }
 
     fn state_of(&self, header: Header) -> Option<State> {
-        let payload = self
-            .other
-            .get(HEADER_BYTES..HEADER_BYTES + header.payload())?;
+        let payload = self.other.get(HEADER_BYTES..HEADER_BYTES + header.payload())?;
         State::decode(payload).map(|(state, _)| state)
     }
 
     /// Counts a frame: its body is in `other`, or in `frame` if it is `pending`.
-    fn count(
-        &mut self,
-        page: usize,
-        unit: usize,
-        found: &Found,
-        state: Option<State>,
-        pending: bool,
-        scan: &mut Scan,
-    ) {
+    fn count(&mut self, page: usize, unit: usize, found: &Found, state: Option<State>, pending: bool, scan: &mut Scan) {
         let generation = self.page(page).generation;
         if let Some(state) = state {
             if !scan.is_in(generation) {
@@ -392,9 +365,7 @@ where
 
     /// Puts the records of the frame in the buffer `frame` into the index.
     pub(super) fn apply(&mut self, place: u16, header: Header) -> bool {
-        let payload = self
-            .frame
-            .get(HEADER_BYTES..HEADER_BYTES + header.payload());
+        let payload = self.frame.get(HEADER_BYTES..HEADER_BYTES + header.payload());
         let mut records = Records::new(header.key, payload.unwrap_or(&[]));
         for (key, mut value) in &mut records {
             match key {
@@ -424,8 +395,7 @@ where
                 PageRole::Retired
             } else if (low..=newest).contains(&page.generation) {
                 PageRole::Live
-            } else if page.generation > newest && page.generation != distrusted && page.second_begun
-            {
+            } else if page.generation > newest && page.generation != distrusted && page.second_begun {
                 PageRole::Prepared
             } else {
                 PageRole::Retired

@@ -26,8 +26,7 @@ pub(super) const fn reach<F: NorFlash>() -> usize {
     }
 }
 
-impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P>
-    Journal<F, PAGES, KEYS, FRAME, P>
+impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P> Journal<F, PAGES, KEYS, FRAME, P>
 where
     F: NorFlash,
     P: Policy,
@@ -73,9 +72,7 @@ where
     }
 
     fn write_boot_frame(&mut self) -> Result<(), SettleError> {
-        let payload = self
-            .boot_payload(self.head.previous)
-            .ok_or(SettleError::Worn)?;
+        let payload = self.boot_payload(self.head.previous).ok_or(SettleError::Worn)?;
         let units = (payload + super::frame::OVERHEAD_BYTES).div_ceil(Self::UNIT) + 1;
         if let Some(unit) = self.room_for_boot(self.head.page, self.head.unit, units) {
             self.head.unit = unit;
@@ -169,9 +166,7 @@ where
         let mut out = Writer::new(&mut self.other, HEADER_BYTES);
         state.encode(&mut out);
         if let Some(header) = self.last {
-            let payload = self
-                .frame
-                .get(HEADER_BYTES..HEADER_BYTES + header.payload())?;
+            let payload = self.frame.get(HEADER_BYTES..HEADER_BYTES + header.payload())?;
             let records = Records::new(header.key, payload);
             for (key, value) in records.filter(|(key, _)| *key != KEY_LIMIT) {
                 out.record(key, value);
@@ -250,9 +245,7 @@ where
 
     /// Whether a frame with a header somewhere from `from` on would have its mark at `unit`.
     fn is_mark_place(&mut self, page: usize, from: usize, unit: usize) -> bool {
-        (from..unit).any(|begin| {
-            load::mark_place(&mut self.region, page, begin, &mut self.other) == Some(unit)
-        })
+        (from..unit).any(|begin| load::mark_place(&mut self.region, page, begin, &mut self.other) == Some(unit))
     }
 
     pub(super) fn set_role(&mut self, page: usize, role: PageRole) {

@@ -2,9 +2,7 @@
 
 use embedded_storage::nor_flash::NorFlash;
 
-use super::frame::{
-    self, HEADER_BYTES, KEY_BATCH, KEY_CHECKPOINT, KEY_STATE, OVERHEAD_BYTES, State, Writer,
-};
+use super::frame::{self, HEADER_BYTES, KEY_BATCH, KEY_CHECKPOINT, KEY_STATE, OVERHEAD_BYTES, State, Writer};
 use super::page::{Page, PageHeader, PageRole};
 use super::policy::Policy;
 use super::write::Wrote;
@@ -13,8 +11,7 @@ use super::{CommitError, DamageKind, Journal, Phase, Refused};
 /// This many pages are kept prepared: one that may be opened, and the spare one.
 const PREPARED_PAGES: usize = 2;
 
-impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P>
-    Journal<F, PAGES, KEYS, FRAME, P>
+impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P> Journal<F, PAGES, KEYS, FRAME, P>
 where
     F: NorFlash,
     P: Policy,
@@ -61,11 +58,7 @@ where
                 self.prepare(retired)?;
                 continue;
             }
-            let victim = if prepared < PREPARED_PAGES {
-                self.victim()
-            } else {
-                None
-            };
+            let victim = if prepared < PREPARED_PAGES { self.victim() } else { None };
             let Some(victim) = victim else {
                 if units <= free {
                     return Ok(());
@@ -99,8 +92,7 @@ where
 
     /// The page to be emptied next: the oldest one that counts, if it is not the newest too.
     fn victim(&self) -> Option<usize> {
-        self.oldest(PageRole::Live)
-            .filter(|page| *page != self.head.page)
+        self.oldest(PageRole::Live).filter(|page| *page != self.head.page)
     }
 
     /// Opens the next prepared page with an absolute frame.
@@ -158,20 +150,14 @@ where
         if let Some((key, place)) = key {
             return Some((key + 1, key as u8, *place));
         }
-        (from <= KEYS && in_page(self.checkpoint_at)).then_some((
-            KEYS + 1,
-            KEY_CHECKPOINT,
-            self.checkpoint_at,
-        ))
+        (from <= KEYS && in_page(self.checkpoint_at)).then_some((KEYS + 1, KEY_CHECKPOINT, self.checkpoint_at))
     }
 
     /// How many frames and units the records of `victim` take, the state with the last of them.
     fn pack(&mut self, victim: usize) -> Result<(usize, usize), CommitError> {
         let (mut frames, mut units, mut payload, mut from) = (1, 0, 0, 0);
         while let Some((next, key, place)) = self.next_key_in(victim, from) {
-            let value = self
-                .fetch(place, key)
-                .map_err(|damage| self.found_damage(damage))?;
+            let value = self.fetch(place, key).map_err(|damage| self.found_damage(damage))?;
             let len = frame::record_len(value.len());
             if payload + len > self.batch_bytes_max() {
                 units += (payload + OVERHEAD_BYTES).div_ceil(Self::UNIT) + 1;
@@ -213,9 +199,7 @@ where
             };
             let (mut end, mut records) = (HEADER_BYTES + state, 0);
             while let Some((next, key, place)) = self.next_key_in(victim, from) {
-                let value = self
-                    .fetch(place, key)
-                    .map_err(|damage| self.found_damage(damage))?;
+                let value = self.fetch(place, key).map_err(|damage| self.found_damage(damage))?;
                 let len = frame::record_len(value.len());
                 if records + len > self.batch_bytes_max() {
                     break;
@@ -255,12 +239,7 @@ where
         if P::RECHECK {
             self.recheck(page)?;
         }
-        let newest = self
-            .pages
-            .iter()
-            .map(|page| page.generation)
-            .max()
-            .unwrap_or(0);
+        let newest = self.pages.iter().map(|page| page.generation).max().unwrap_or(0);
         let header = PageHeader {
             unit: Self::UNIT as u8,
             index: page as u8,
@@ -273,11 +252,7 @@ where
         let prepared = self.write_headers(page, &header);
         if let Some(slot) = self.page_mut(page) {
             *slot = Page {
-                role: if prepared {
-                    PageRole::Prepared
-                } else {
-                    PageRole::Failed
-                },
+                role: if prepared { PageRole::Prepared } else { PageRole::Failed },
                 headed: prepared,
                 second_begun: prepared,
                 fresh: prepared,
@@ -297,9 +272,9 @@ where
         header.encode(bytes);
         let bytes = &*bytes;
         self.region.erase(page)
-            && [0, Self::HEADER_UNITS].into_iter().all(|unit| {
-                self.region.program(page, unit, bytes) && self.region.holds(page, unit, bytes)
-            })
+            && [0, Self::HEADER_UNITS]
+                .into_iter()
+                .all(|unit| self.region.program(page, unit, bytes) && self.region.holds(page, unit, bytes))
     }
 
     /// J4, immediately before an erase: every record that counts is read where it is now, which is not
@@ -314,8 +289,7 @@ where
                 let damage = Self::damage(page, unit, DamageKind::BadContent);
                 return Err(self.found_damage(damage));
             }
-            self.load_at(place)
-                .map_err(|damage| self.found_damage(damage))?;
+            self.load_at(place).map_err(|damage| self.found_damage(damage))?;
         }
         Ok(())
     }

@@ -2,14 +2,9 @@
 
 use embedded_storage::nor_flash::NorFlash;
 
-use super::frame::{
-    self, HEADER_BYTES, Header, KEY_BATCH, KEY_CHECKPOINT, KEY_LIMIT, OVERHEAD_BYTES, Writer,
-};
+use super::frame::{self, HEADER_BYTES, Header, KEY_BATCH, KEY_CHECKPOINT, KEY_LIMIT, OVERHEAD_BYTES, Writer};
 use super::policy::Policy;
-use super::{
-    Checkpoint, CommitError, Committed, Journal, NONCE_BYTES, Phase, Record, Refused, TOKEN_MAX,
-    chained,
-};
+use super::{Checkpoint, CommitError, Committed, Journal, NONCE_BYTES, Phase, Record, Refused, TOKEN_MAX, chained};
 
 /// Slots that are tried for one frame.
 const ATTEMPTS: usize = 2;
@@ -34,8 +29,7 @@ pub(super) enum Wrote {
     Unknown,
 }
 
-impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P>
-    Journal<F, PAGES, KEYS, FRAME, P>
+impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P> Journal<F, PAGES, KEYS, FRAME, P>
 where
     F: NorFlash,
     P: Policy,
@@ -46,16 +40,9 @@ where
     /// # Errors
     ///
     /// When it is refused, or when its outcome is not known.
-    pub fn commit(
-        &mut self,
-        records: &[Record<'_>],
-        tokens: u32,
-    ) -> Result<Committed, CommitError> {
+    pub fn commit(&mut self, records: &[Record<'_>], tokens: u32) -> Result<Committed, CommitError> {
         for (i, record) in records.iter().enumerate() {
-            let twice = records
-                .iter()
-                .take(i)
-                .any(|earlier| earlier.key == record.key);
+            let twice = records.iter().take(i).any(|earlier| earlier.key == record.key);
             if usize::from(record.key) >= KEYS || twice {
                 return Err(Refused::BadKey.into());
             }
@@ -79,15 +66,8 @@ where
     /// As [`commit`](Self::commit).
     pub fn checkpoint(&mut self, checkpoint: Checkpoint) -> Result<Committed, CommitError> {
         let mut bytes = [0; 8 + NONCE_BYTES];
-        let fields = checkpoint
-            .number
-            .to_le_bytes()
-            .into_iter()
-            .chain(checkpoint.nonce);
-        bytes
-            .iter_mut()
-            .zip(fields)
-            .for_each(|(slot, byte)| *slot = byte);
+        let fields = checkpoint.number.to_le_bytes().into_iter().chain(checkpoint.nonce);
+        bytes.iter_mut().zip(fields).for_each(|(slot, byte)| *slot = byte);
         self.commit_any(
             &[Record {
                 key: KEY_CHECKPOINT,
@@ -97,11 +77,7 @@ where
         )
     }
 
-    fn commit_any(
-        &mut self,
-        records: &[Record<'_>],
-        tokens: u32,
-    ) -> Result<Committed, CommitError> {
+    fn commit_any(&mut self, records: &[Record<'_>], tokens: u32) -> Result<Committed, CommitError> {
         if self.phase != Phase::Open {
             return Err(Refused::Closed.into());
         }
@@ -139,12 +115,7 @@ where
         }
     }
 
-    fn write_batch(
-        &mut self,
-        records: &[Record<'_>],
-        limit: Option<u64>,
-        payload: usize,
-    ) -> Result<(), CommitError> {
+    fn write_batch(&mut self, records: &[Record<'_>], limit: Option<u64>, payload: usize) -> Result<(), CommitError> {
         let units = (payload + OVERHEAD_BYTES).div_ceil(Self::UNIT) + 1;
         // Used slots can make a page shorter than it looked.
         for _ in 0..self.region.pages() {
@@ -179,9 +150,7 @@ where
         if Self::is_single(records, limit) {
             values.sum::<usize>().saturating_add(limit_len)
         } else {
-            let records = values.fold(0usize, |sum, len| {
-                sum.saturating_add(frame::record_len(len))
-            });
+            let records = values.fold(0usize, |sum, len| sum.saturating_add(frame::record_len(len)));
             records.saturating_add(if limit.is_some() {
                 frame::record_len(limit_len)
             } else {
@@ -208,9 +177,7 @@ where
             out.byte(frame::varint_len(limit) as u8);
             frame::put_varint(limit, &mut out);
         }
-        records
-            .iter()
-            .for_each(|record| out.record(record.key, record.value));
+        records.iter().for_each(|record| out.record(record.key, record.value));
         KEY_BATCH
     }
 
@@ -267,13 +234,8 @@ where
         if attempts.peek().is_none() {
             return Wrote::NoRoom;
         }
-        let burned =
-            attempts.all(|unit| Self::UNIT <= SMALL_UNIT_BYTES && self.region.zero(page, unit + 1));
-        if burned {
-            Wrote::Failed
-        } else {
-            Wrote::Unknown
-        }
+        let burned = attempts.all(|unit| Self::UNIT <= SMALL_UNIT_BYTES && self.region.zero(page, unit + 1));
+        if burned { Wrote::Failed } else { Wrote::Unknown }
     }
 
     /// The next slot of `units` blank units (J5).

@@ -1,0 +1,108 @@
+//! How a call ends: its exit status, and what it says when it did not get what it asked for.
+
+use std::process::ExitCode;
+
+use keyfence::core::Refusal;
+use keyfence::run::RunError;
+
+/// The exit status. Scripts rely on the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Done or granted.
+    Done,
+    /// The store or the system failed, or the outcome is unknown.
+    Failed,
+    /// Wrong usage.
+    Usage,
+    /// Refused by the fence.
+    Refused,
+    /// A program's own.
+    Program(u8),
+}
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Done => Self::from(0),
+            Status::Failed => Self::from(1),
+            Status::Usage => Self::from(2),
+            Status::Refused => Self::from(3),
+            Status::Program(status) => Self::from(status),
+        }
+    }
+}
+
+/// What a subcommand's `run` answers: its status once it has printed its answer, or why it has none.
+pub(crate) type Answered = Result<Status, Failure>;
+
+/// Why a subcommand has no answer of its own. Printed in one place, as text or as JSON.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The arguments are wrong in a way that only their combination shows.
+    Usage(String),
+    /// The fence refused; the text says what was asked for.
+    Refused(Box<Refusal>, String),
+    /// The ledger failed, or the outcome is unknown.
+    Ledger(keyfence::Error),
+    /// A program could not be started: the status a shell would give, and why.
+    NotStarted(u8, String),
+    /// The system failed.
+    System(anyhow::Error),
+    /// Nobody reads the output any more.
+    NobodyReads,
+}
+
+impl From<keyfence::Error> for Failure {
+    fn from(error: keyfence::Error) -> Self {
+        Self::Ledger(error)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast::<std::io::Error>() {
+            Ok(error) => error.into(),
+            Err(error) => Self::System(error),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            Self::NobodyReads
+        } else {
+            Self::System(error.into())
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Ledger(error) => Self::Ledger(error),
+            RunError::NotStarted { ref source, .. } => not_started(source, &error.to_string()),
+            RunError::Interrupted(signal) => Self::NotStarted(
+                u8::try_from(128 + signal).unwrap_or(u8::MAX),
+                format!("interrupted by signal {signal} before the start"),
+            ),
+            RunError::System(error) => Self::System(error.into()),
+            error => Self::System(error.into()),
+        }
+    }
+}
+
+/// A program that is not there is 127, one that cannot be executed 126: what shells, `env` and `nohup` say.
+pub(crate) fn not_started(source: &std::io::Error, text: &str) -> Failure {
+    let status = if source.kind() == std::io::ErrorKind::NotFound {
+        127
+    } else {
+        126
+    };
+    Failure::NotStarted(status, text.to_owned())
+}
+
+/// Takes the value out of a decision, or leaves with the refusal.
+pub(crate) fn decided<T>(decision: keyfence::core::Decision<T>, asked: impl FnOnce() -> String) -> Result<T, Failure> {
+    decision.map_err(|refusal| Failure::Refused(Box::new(refusal), asked()))
+}

@@ -1,0 +1,99 @@
+//! Looking at messages: one by its id, or a recipient's inbox.
+
+use keyfence::MessageView;
+use keyfence::core::mailbox::MessageState;
+use keyfence::core::{Name, Reason, Refusal, TimeMs};
+
+use crate::cli::exit::{Failure, decided};
+use crate::cli::output::Answer;
+use crate::cli::{Access, Context, FIRST_PAGE};
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("MESSAGE", "message"),
+    ("STATE", "state"),
+    ("PRIORITY", "priority"),
+    ("SUBJECT", "subject"),
+    ("RETRIES", "retries"),
+    ("PROCESS", "process"),
+    ("UNTIL", "expires_at_ms"),
+];
+
+/// Shows one message with its texts; writes nothing.
+pub(super) fn one(context: &Context, id: &Name) -> Result<(), Failure> {
+    let ledger = context.open(Access::Read)?;
+    let Some(view) = ledger.message(id)? else {
+        let refusal = Refusal::new(Reason::MessageMissing);
+        return Err(Failure::Refused(Box::new(refusal), format!("show message `{id}`")));
+    };
+    Ok(context.output().answer(&standing(context, view))?)
+}
+
+/// Sweeps and lists an inbox, page by page.
+pub(super) fn inbox(context: &Context, recipient: &Name) -> Result<(), Failure> {
+    let ledger = context.open(Access::Write)?;
+    let mut list = context.output().list(COLUMNS);
+    let mut page = FIRST_PAGE;
+    loop {
+        let decision = context.call(&ledger, recipient).mailbox_inbox(recipient, page)?;
+        let views = decided(decision, || format!("read the inbox of `{recipient}`"))?;
+        let Some(last) = views.last() else {
+            return Ok(list.end("the inbox is empty")?);
+        };
+        page = page.after(last.number);
+        for view in views {
+            list.row(standing(context, view))?;
+        }
+    }
+}
+
+/// A message as it stands now.
+pub(crate) fn standing(context: &Context, view: MessageView) -> Answer {
+    let row = &view.row;
+    let answer = Answer::plain()
+        .with("message", row.id.as_str())
+        .with("state", row.state_name())
+        .with("recipient", row.recipient.as_str())
+        .with_some("sender", view.sender.as_ref().map(Name::as_str))
+        .with("subject", view.subject)
+        .with("body_bytes", view.body_bytes)
+        .with_some("sent_at_ms", view.sent_at.map(TimeMs::as_ms))
+        .with("priority", row.priority.get())
+        .with_some("not_before_ms", row.not_before.map(TimeMs::as_ms))
+        .with("retries", row.retries)
+        .with("retries_max", row.retries_max)
+        .with("deliveries", row.deliveries)
+        .with_some("redrive_of", row.redrive_of.as_ref().map(Name::as_str));
+    let answer = match &row.state {
+        MessageState::New(open) => answer.with_some("last_token", open.last.as_ref().map(|last| last.token.get())),
+        MessageState::Claimed(claimed) => {
+            let live = claimed.expiry.is_live(context.now());
+            // What the next claim, sweep or inbox will make of a lapsed claim.
+            let lapses_to = if row.retries < row.retries_max { "NEW" } else { "DEAD" };
+            answer
+                .with("owner", row.recipient.as_str())
+                .with_some("process", claimed.process.map(|process| process.to_string()))
+                .with("token", claimed.token.get())
+                .with_some("lease_token", claimed.lease_token.map(keyfence::Token::get))
+                .with("since_ms", claimed.since.as_ms())
+                .with_some("expires_at_ms", claimed.expiry.time().map(TimeMs::as_ms))
+                .with("live", live)
+                .with_some("lapses_to", (!live).then_some(lapses_to))
+        }
+        MessageState::Done(last) => answer.with("last_token", last.token.get()),
+        MessageState::Dead(dead) => answer
+            .with("cause", dead.cause.name())
+            .with_some("last_token", dead.last.as_ref().map(|last| last.token.get()))
+            .with_some("redriven_as", dead.redriven_as.as_ref().map(Name::as_str)),
+        MessageState::Pruned => answer,
+    };
+    let answer = answer.with_some("why", view.reason.filter(|reason| !reason.is_empty()));
+    let answer = match &view.result {
+        Some(result) => answer.with_bytes("result", result),
+        None => answer,
+    };
+    let answer = match view.body {
+        Some(body) => answer.with_body(body),
+        None => answer,
+    };
+    answer.headline(format!("message {}", row.id), &["message"])
+}

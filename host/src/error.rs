@@ -1,0 +1,262 @@
+//! What can go wrong besides a refusal, sorted by who has to act: the caller, the file's owner, the medium, or us.
+//!
+//! A refusal is no error: it comes as the `Err` of a [`Decision`].
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use keyfence_core::Decision;
+use keyfence_core::store::{Corrupt, Failure};
+use rusqlite::ffi::ErrorCode;
+
+/// What a call ends with: granted, refused, or an [`Error`] (then nothing was decided, save for [`Error::Unknown`]).
+pub type Outcome<T> = Result<Decision<T>, Error>;
+
+/// The process that holds the ledger's lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHolder {
+    /// Its number on this machine. It says whom to look at and is never used for a decision.
+    pub pid: u32,
+    /// The program it runs, where that can be read.
+    pub program: Option<String>,
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.program {
+            Some(program) => write!(f, "process {} ({program})", self.pid),
+            None => write!(f, "process {}", self.pid),
+        }
+    }
+}
+
+/// Why a call came to no decision.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The ledger's lock was not free by the caller's deadline. Nothing was decided.
+    #[error("the ledger was busy for {} ms{}", .waited.as_millis(), held_by(.holder.as_ref()))]
+    Busy {
+        /// Who holds the lock, where it can be found.
+        holder: Option<LockHolder>,
+        /// How long the call waited.
+        waited: Duration,
+    },
+    /// There is no file.
+    #[error("there is no ledger at {}", .path.display())]
+    LedgerMissing {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The file is something else.
+    #[error("{} is not a ledger: {why}", .path.display())]
+    NotALedger {
+        /// Which file.
+        path: PathBuf,
+        /// What it is instead.
+        why: String,
+    },
+    /// The ledger was written by a newer keyfence.
+    #[error("the ledger's schema {found} is newer than {known}, the newest that this program knows")]
+    SchemaNewer {
+        /// The schema of the file.
+        found: i64,
+        /// The newest one that is known here.
+        known: i64,
+    },
+    /// The ledger's state is not what was written. Authority is refused until somebody looked.
+    #[error("the ledger is damaged: {place}: {why}")]
+    Damaged {
+        /// Where.
+        place: String,
+        /// What is wrong there.
+        why: String,
+    },
+    /// The ledger cannot be written.
+    #[error("the ledger is read-only")]
+    ReadOnly,
+    /// The disk is full. Nothing was committed.
+    #[error("the disk is full")]
+    DiskFull,
+    /// Others may write the ledger's file or folder, or the file lies where SQLite's locks cannot be relied on.
+    #[error("{} is not a safe place: {why}", .path.display())]
+    UnsafeLocation {
+        /// Which file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The SQLite library is known to damage ledgers.
+    #[error("SQLite {found} can damage a ledger that several processes write")]
+    SqliteTooOld {
+        /// Its version.
+        found: &'static str,
+    },
+    /// The same request id came with another call.
+    #[error("the request id `{id}` was used for another call")]
+    RequestMisused {
+        /// The request id.
+        id: String,
+    },
+    /// A call was made in a transaction that does not allow it.
+    #[error("this call is not possible in this transaction: {why}")]
+    Transaction {
+        /// Why not.
+        why: String,
+    },
+    /// The operating system failed.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// On which file.
+        path: PathBuf,
+        /// How.
+        source: io::Error,
+    },
+    /// SQLite failed. Nothing was committed.
+    #[error("SQLite: {0}")]
+    Sqlite(rusqlite::Error),
+    /// The store failed when the commit may already have happened. Neither committed nor refused may be told: ask again
+    /// with the same request id, or look at the row.
+    #[error("whether it was committed is unknown: {0}")]
+    Unknown(Box<Self>),
+    /// A write did not find the row as it was read in the same transaction. Nothing was committed.
+    #[error("keyfence broke one of its own rules, and committed nothing: {what}")]
+    Bug {
+        /// Which rule.
+        what: String,
+    },
+}
+
+fn held_by(holder: Option<&LockHolder>) -> String {
+    holder.map(|holder| format!(", held by {holder}")).unwrap_or_default()
+}
+
+impl Error {
+    /// The stable name that scripts match on.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Busy { .. } => "busy",
+            Self::LedgerMissing { .. } => "ledger_missing",
+            Self::NotALedger { .. } => "not_a_ledger",
+            Self::SchemaNewer { .. } => "schema_newer",
+            Self::Damaged { .. } => "damaged",
+            Self::ReadOnly => "read_only",
+            Self::DiskFull => "disk_full",
+            Self::UnsafeLocation { .. } => "unsafe_location",
+            Self::SqliteTooOld { .. } => "sqlite_too_old",
+            Self::RequestMisused { .. } => "request_misused",
+            Self::Transaction { .. } => "transaction",
+            Self::Io { .. } => "io",
+            Self::Sqlite(_) => "sqlite",
+            Self::Unknown(_) => "unknown",
+            Self::Bug { .. } => "bug",
+        }
+    }
+
+    /// What to do now.
+    #[must_use]
+    pub fn next(&self) -> String {
+        match self {
+            Self::Busy {
+                holder: Some(holder), ..
+            } => {
+                format!("wait and ask again; if {holder} is stopped, resume it or end it")
+            }
+            Self::Busy { holder: None, .. } => "wait and ask again, or ask with a longer time-out".into(),
+            Self::LedgerMissing { .. } => "check the path, or create the ledger with `keyfence init`".into(),
+            Self::NotALedger { .. } => "check the path; keyfence did not touch this file".into(),
+            Self::SchemaNewer { .. } => "use the newer keyfence that wrote this ledger".into(),
+            Self::Damaged { .. } => "run `keyfence doctor`; if it confirms the damage, restore a backup".into(),
+            Self::ReadOnly => "make the ledger's file and folder writable for this user".into(),
+            Self::DiskFull => "free some space on the ledger's disk, then ask again".into(),
+            Self::UnsafeLocation { .. } => {
+                "move the ledger to a local folder that only its user may write, or allow this place explicitly".into()
+            }
+            Self::SqliteTooOld { .. } => "use a build of keyfence with its own SQLite, 3.51.3 or newer".into(),
+            Self::RequestMisused { .. } => "draw a fresh request id for every new call".into(),
+            Self::Transaction { .. } => "begin a write transaction through keyfence".into(),
+            Self::Io { .. } => "look at the file and its disk, then ask again".into(),
+            Self::Sqlite(_) => "run `keyfence doctor`, then ask again".into(),
+            Self::Unknown(_) => "ask again with the same request id, or look at the row".into(),
+            Self::Bug { .. } => "nothing was written; please report this".into(),
+        }
+    }
+
+    /// What failed on which file.
+    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// Whether the connection that failed can no longer be trusted: it has to be closed, and the file read again.
+    pub(crate) fn poisons(&self) -> bool {
+        match self {
+            Self::Unknown(_) | Self::DiskFull | Self::Io { .. } | Self::Bug { .. } => true,
+            Self::Sqlite(error) => !matches!(error.sqlite_error_code(), Some(ErrorCode::ConstraintViolation)),
+            Self::Damaged { .. } => true,
+            Self::Busy { .. }
+            | Self::LedgerMissing { .. }
+            | Self::NotALedger { .. }
+            | Self::SchemaNewer { .. }
+            | Self::ReadOnly
+            | Self::UnsafeLocation { .. }
+            | Self::SqliteTooOld { .. }
+            | Self::RequestMisused { .. }
+            | Self::Transaction { .. } => false,
+        }
+    }
+}
+
+/// What a file is that SQLite cannot read at all.
+pub(crate) const NOT_A_DATABASE: &str = "it is no SQLite database";
+
+impl From<rusqlite::Error> for Error {
+    /// Names what SQLite says. A busy answer without a deadline of ours becomes [`Error::Busy`] without a wait.
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy {
+                holder: None,
+                waited: Duration::ZERO,
+            },
+            Some(ErrorCode::ReadOnly) => Self::ReadOnly,
+            Some(ErrorCode::DiskFull) => Self::DiskFull,
+            Some(ErrorCode::DatabaseCorrupt) => Self::Damaged {
+                place: "the database file".into(),
+                why: error.to_string(),
+            },
+            Some(ErrorCode::NotADatabase) => Self::NotALedger {
+                path: PathBuf::new(),
+                why: NOT_A_DATABASE.into(),
+            },
+            _ => Self::Sqlite(error),
+        }
+    }
+}
+
+impl From<Corrupt> for Error {
+    fn from(corrupt: Corrupt) -> Self {
+        let place = match &corrupt.key {
+            Some(key) => format!("{} `{key}`", corrupt.place.name()),
+            None => corrupt.place.name().into(),
+        };
+        Self::Damaged {
+            place,
+            why: corrupt.why.into(),
+        }
+    }
+}
+
+impl From<Failure<Self>> for Error {
+    fn from(failure: Failure<Self>) -> Self {
+        match failure {
+            Failure::Store(error) => error,
+            Failure::Unknown(error) => Self::Unknown(Box::new(error)),
+            Failure::Corrupt(corrupt) => corrupt.into(),
+        }
+    }
+}

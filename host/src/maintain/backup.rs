@@ -1,0 +1,94 @@
+//! A consistent copy while others write.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::{Progress, Stage};
+use crate::error::Error;
+use crate::ledger::Ledger;
+use crate::store::connection::Owner;
+use crate::store::location;
+
+/// How many pages are copied between two reports of progress.
+const PAGES_AT_ONCE: i32 = 256;
+
+/// Writes a consistent copy of the ledger, as it stood when the call began, into a new file that only its owner may read;
+/// it is durable when this returns. Others write on meanwhile. Interrupted, it leaves a partial file behind, which
+/// [`restore`](super::restore) refuses.
+///
+/// # Errors
+/// [`Error::Io`] where `to` exists already; [`Error::DiskFull`] and other [`Error`]s of the copy.
+pub fn backup(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
+    if !location::create_file(to)? {
+        return Err(Error::io(to, std::io::ErrorKind::AlreadyExists.into()));
+    }
+    let mut copy = open_plain(to, Pages::Kept)?;
+    ledger.read_for_long(|source| {
+        // The snapshot that is open on `source` keeps the copy consistent over all its steps.
+        copy_database(source, &mut copy, "backup", progress)
+    })?;
+    if ledger.owner() == Owner::Keyfence {
+        // One file without a log beside it.
+        let _: String = copy.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get(0))?;
+    }
+    copy.close().map_err(|(_, error)| error)?;
+    location::sync_folder_of(to)
+}
+
+/// What is done with the pages that a file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pages {
+    /// They are a database, or there are none.
+    Kept,
+    /// They cannot be read: SQLite takes the file as empty.
+    Ignored,
+}
+
+/// Opens a file that is no shared ledger, durable all the same.
+pub(super) fn open_plain(path: &Path, pages: Pages) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // First of all: whatever is set next would look at them.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, pages == Pages::Ignored)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    Ok(connection)
+}
+
+/// Copies all pages.
+pub(super) fn copy_database(
+    source: &Connection,
+    copy: &mut Connection,
+    stage: &'static str,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), Error> {
+    let backup = Backup::new(source, copy)?;
+    let mut told = Stage::begin(progress, stage, 0);
+    loop {
+        let step = backup.step(PAGES_AT_ONCE)?;
+        let pages = backup.progress();
+        told.reach(
+            u64::try_from(pages.pagecount - pages.remaining).unwrap_or_default(),
+            u64::try_from(pages.pagecount).unwrap_or_default(),
+        );
+        #[expect(
+            clippy::wildcard_enum_match_arm,
+            reason = "a foreign and open-ended list: what is not done is busy"
+        )]
+        match step {
+            StepResult::Done => break,
+            StepResult::More => {}
+            _ => {
+                return Err(Error::Busy {
+                    holder: None,
+                    waited: Duration::ZERO,
+                });
+            }
+        }
+    }
+    told.end();
+    Ok(())
+}

@@ -1,0 +1,402 @@
+//! How a ledger's file is opened: what it must be, what is set and verified, and how it comes to have its tables.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use uuid::Uuid;
+
+use super::location;
+use super::lock::Deadline;
+use super::schema::{APPLICATION_ID, MIGRATIONS};
+use super::step::head::Head;
+use crate::error::Error;
+use keyfence_core::LedgerId;
+
+/// The oldest SQLite that several processes can write a WAL with and not damage it: 3.51.3.
+const SQLITE_MIN: i32 = 3_051_003;
+
+/// After how many pages in the WAL a commit copies them into the file: 8 MiB.
+const CHECKPOINT_PAGES: i64 = 2_000;
+
+/// How long the WAL's file may stay after it was copied.
+const WAL_BYTES_KEPT: i64 = 16 * 1024 * 1024;
+
+/// Whose file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Keyfence's: marked by `application_id`, numbered by `user_version`.
+    Keyfence,
+    /// Somebody else's, with keyfence's tables in it.
+    Embedding,
+}
+
+/// What a connection needs to be opened, and opened again after a failure.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) owner: Owner,
+    pub(crate) read_only: bool,
+    /// What makes a schema; always [`MIGRATIONS`] but in tests of newer ones.
+    pub(crate) migrations: &'static [&'static str],
+}
+
+/// The deadline of the call that is being made, for SQLite's busy handler.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Patience(Arc<Mutex<Option<Deadline>>>);
+
+impl Patience {
+    pub(crate) fn set(&self, deadline: Option<Deadline>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+    }
+
+    fn deadline(&self) -> Option<Deadline> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps a little while there is time left: for a writer that did not take the lock.
+    fn wait(&self, tries: i32) -> bool {
+        let left = self.deadline().map_or(Duration::ZERO, Deadline::remaining);
+        if left.is_zero() {
+            return false;
+        }
+        let pause = Duration::from_micros(100 << tries.clamp(0, 6));
+        std::thread::sleep(pause.min(left));
+        true
+    }
+}
+
+/// Whether a guest's SQL is being prepared: that of a caller inside one of our transactions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Guest(Arc<AtomicBool>);
+
+impl Guest {
+    /// Runs a caller's code with what it may do on the connection.
+    pub(crate) fn admit<T>(&self, act: impl FnOnce() -> T) -> T {
+        /// Shows the guest out, whether or not it panicked.
+        struct Out<'g>(&'g AtomicBool);
+        impl Drop for Out<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Relaxed);
+            }
+        }
+        self.0.store(true, Ordering::Relaxed);
+        let _out = Out(&self.0);
+        act()
+    }
+
+    fn is_in(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A guest may work on tables of its own: not on keyfence's, not on the transaction, not on other files.
+    fn authorize(&self, context: &AuthContext<'_>) -> Authorization {
+        if self.is_in() && is_reserved(&context.action) {
+            Authorization::Deny
+        } else {
+            Authorization::Allow
+        }
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "SQLite's own actions, a foreign and open-ended list: what is not named here works on the guest's own tables"
+)]
+fn is_reserved(action: &AuthAction<'_>) -> bool {
+    match action {
+        AuthAction::Transaction { .. }
+        | AuthAction::Attach { .. }
+        | AuthAction::Detach { .. }
+        | AuthAction::Pragma { .. }
+        | AuthAction::Unknown { .. } => true,
+        AuthAction::Insert { table_name }
+        | AuthAction::Update { table_name, .. }
+        | AuthAction::Delete { table_name }
+        | AuthAction::CreateIndex { table_name, .. }
+        | AuthAction::CreateTrigger { table_name, .. }
+        | AuthAction::CreateTempTrigger { table_name, .. }
+        | AuthAction::DropIndex { table_name, .. }
+        | AuthAction::DropTable { table_name }
+        | AuthAction::DropTrigger { table_name, .. }
+        | AuthAction::AlterTable { table_name, .. }
+        | AuthAction::CreateTable { table_name } => table_name
+            .get(..PREFIX.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(PREFIX)),
+        _ => false,
+    }
+}
+
+/// What the names of keyfence's tables begin with.
+const PREFIX: &str = "keyfence_";
+
+/// What a connection asks while it works.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hooks {
+    pub(crate) patience: Patience,
+    pub(crate) guest: Guest,
+}
+
+/// Refuses an SQLite that can damage ledgers.
+pub(crate) fn check_sqlite_version(number: i32) -> Result<(), Error> {
+    if number < SQLITE_MIN {
+        return Err(Error::SqliteTooOld {
+            found: rusqlite::version(),
+        });
+    }
+    Ok(())
+}
+
+/// Names the file in an error that SQLite gave without it.
+pub(crate) fn named(path: &Path, error: Error) -> Error {
+    if let Error::NotALedger { why, .. } = error {
+        return Error::NotALedger {
+            path: path.to_owned(),
+            why,
+        };
+    }
+    error
+}
+
+impl Source {
+    /// A ledger's file.
+    pub(crate) fn new(path: &Path, owner: Owner, read_only: bool) -> Self {
+        Self {
+            path: path.to_owned(),
+            owner,
+            read_only,
+            migrations: MIGRATIONS,
+        }
+    }
+
+    /// The newest schema that is known here.
+    const fn known(&self) -> i64 {
+        self.migrations.len().cast_signed() as i64
+    }
+
+    /// Opens the file and sets the connection up. The file must be there.
+    pub(crate) fn connect(&self, hooks: &Hooks) -> Result<Connection, Error> {
+        self.try_connect(hooks).map_err(|error| named(&self.path, error))
+    }
+
+    fn try_connect(&self, hooks: &Hooks) -> Result<Connection, Error> {
+        check_sqlite_version(rusqlite::version_number())?;
+        let access = if self.read_only {
+            OpenFlags::SQLITE_OPEN_READ_ONLY
+        } else {
+            OpenFlags::SQLITE_OPEN_READ_WRITE
+        };
+        // The handle is behind a mutex of ours.
+        let mut connection = Connection::open_with_flags(&self.path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        let handler = hooks.patience.clone();
+        connection.busy_handler(Some(move |tries| handler.wait(tries)))?;
+        let handler = hooks.patience.clone();
+        // Long statements end at the deadline as well.
+        connection.progress_handler(
+            100_000,
+            Some(move || handler.deadline().is_some_and(Deadline::has_passed)),
+        )?;
+        let guest = hooks.guest.clone();
+        connection.authorizer(Some(move |context: AuthContext<'_>| guest.authorize(&context)))?;
+        // A guest whose SQL ended our transaction must not commit by itself what it does next.
+        let guest = hooks.guest.clone();
+        connection.commit_hook(Some(move || guest.is_in()))?;
+        connection.set_prepared_statement_cache_capacity(96);
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
+        // Plans do not depend on what is bound, so that no statement is ever planned again for that.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
+        connection.pragma_update(None, "mmap_size", 0)?;
+        connection.pragma_update(None, "cell_size_check", true)?;
+        connection.pragma_update(None, "temp_store", "FILE")?;
+        connection.pragma_update(None, "cache_size", -8_000)?;
+        Ok(connection)
+    }
+
+    /// What the file is; looks before anything is written.
+    fn identify(&self, connection: &Connection) -> Result<Identity, Error> {
+        let application_id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+        let user_version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        let has_ledger: bool = connection.query_row(
+            "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'keyfence_ledger')",
+            [],
+            |row| row.get(0),
+        )?;
+        let other = |why: String| Error::NotALedger {
+            path: self.path.clone(),
+            why,
+        };
+        let schema = match self.owner {
+            Owner::Keyfence => {
+                if application_id == 0 && user_version == 0 && tables == 0 {
+                    return Ok(Identity::Empty);
+                }
+                if application_id != APPLICATION_ID {
+                    let embedded = if has_ledger {
+                        ", with a ledger embedded in it"
+                    } else {
+                        ""
+                    };
+                    return Err(other(format!(
+                        "a database of another application (application_id {application_id}){embedded}"
+                    )));
+                }
+                user_version
+            }
+            Owner::Embedding => {
+                if !has_ledger {
+                    return Ok(Identity::Empty);
+                }
+                connection.query_row("SELECT schema FROM keyfence_ledger", [], |row| row.get(0))?
+            }
+        };
+        if schema > self.known() {
+            return Err(Error::SchemaNewer {
+                found: schema,
+                known: self.known(),
+            });
+        }
+        if schema < 1 || !has_ledger {
+            return Err(Error::Damaged {
+                place: "the schema".into(),
+                why: format!("its number is {schema}, and keyfence's tables are not all there"),
+            });
+        }
+        Ok(Identity::Ledger { schema })
+    }
+
+    /// Refuses a file that is no ledger yet: one that must not be made into one.
+    pub(crate) fn check_is_ledger(&self, connection: &Connection) -> Result<(), Error> {
+        match self.identify(connection).map_err(|error| named(&self.path, error))? {
+            Identity::Ledger { .. } => Ok(()),
+            Identity::Empty => Err(Error::NotALedger {
+                path: self.path.clone(),
+                why: "it is empty".into(),
+            }),
+        }
+    }
+
+    /// Makes the connection a ledger's: durable, and of the newest schema. The caller holds the lock; a caller that does
+    /// not is serialized by SQLite.
+    pub(crate) fn prepare(&self, connection: &mut Connection) -> Result<(), Error> {
+        self.try_prepare(connection).map_err(|error| named(&self.path, error))
+    }
+
+    fn try_prepare(&self, connection: &mut Connection) -> Result<(), Error> {
+        let identity = self.identify(connection)?;
+        if self.read_only {
+            return match identity {
+                Identity::Ledger { schema } if schema == self.known() => Ok(()),
+                Identity::Ledger { .. } => Err(Error::ReadOnly),
+                Identity::Empty => Err(Error::NotALedger {
+                    path: self.path.clone(),
+                    why: "it is empty".into(),
+                }),
+            };
+        }
+        make_durable(connection)?;
+        match identity {
+            Identity::Ledger { schema } if schema == self.known() => {}
+            Identity::Ledger { .. } | Identity::Empty => {
+                self.migrate(connection)?;
+                // Nothing of the new schema may be lost that a token could have been told from.
+                settle(connection)?;
+                location::sync_folder_of(&self.path)?;
+            }
+        }
+        let head = Head::read(connection)?;
+        if head.event_seq == 0 {
+            // Whoever created it may have died before its folder was synced; nothing was told yet.
+            location::sync_folder_of(&self.path)?;
+        }
+        Ok(())
+    }
+
+    /// Applies the migrations that the file does not have yet, each in one transaction.
+    fn migrate(&self, connection: &mut Connection) -> Result<(), Error> {
+        loop {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            // Another process may have migrated while this one waited.
+            let have = match self.identify(&transaction)? {
+                Identity::Empty => 0,
+                Identity::Ledger { schema } => schema,
+            };
+            let Some(next) = usize::try_from(have).ok().and_then(|have| self.migrations.get(have)) else {
+                return Ok(());
+            };
+            transaction.execute_batch(next)?;
+            if have == 0 {
+                let ledger = LedgerId::from_bytes(*Uuid::new_v4().as_bytes());
+                Head::new(ledger).insert(&transaction)?;
+            } else {
+                let before = Head::read(&transaction)?;
+                let after = Head {
+                    schema: have + 1,
+                    ..before.clone()
+                };
+                after.write(&transaction, &before)?;
+            }
+            if self.owner == Owner::Keyfence {
+                transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+                transaction.pragma_update(None, "user_version", have + 1)?;
+            }
+            transaction.commit()?;
+        }
+    }
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Identity {
+    /// Nothing yet.
+    Empty,
+    /// A ledger of this schema.
+    Ledger { schema: i64 },
+}
+
+/// Sets WAL and FULL, and verifies both (H1).
+fn make_durable(connection: &Connection) -> Result<(), Error> {
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    // A switch that failed on the disk answers `wal` all the same, until the file is read again.
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    let _: i64 = connection.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_KEPT, |row| row.get(0))?;
+    check_durable(connection, &mode)
+}
+
+/// Whether a commit on this connection is durable when it returns.
+fn check_durable(connection: &Connection, mode: &str) -> Result<(), Error> {
+    let synchronous: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") || synchronous < 2 {
+        return Err(Error::Transaction {
+            why: format!("a commit would not be durable here: journal mode {mode}, synchronous {synchronous}"),
+        });
+    }
+    Ok(())
+}
+
+/// Whether a commit on a connection that somebody else set up is durable when it returns.
+pub(crate) fn check_foreign_durable(connection: &Connection) -> Result<(), Error> {
+    let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    check_durable(connection, &mode)
+}
+
+/// Copies the WAL into the file and syncs both.
+pub(crate) fn settle(connection: &Connection) -> Result<(), Error> {
+    // A reader may keep it from being complete; what is in the WAL is durable there.
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Where a ledger may lie, and how its file and folder come into being.
+//!
+//! Whoever may write the file or its folder is trusted: fencing is against mistakes. So a place that others may write is
+//! refused, and so is one where SQLite's locks cannot be relied on.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// The folder that a file lies in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    }
+}
+
+/// Makes the folder durable: which files are in it.
+pub(crate) fn sync_folder_of(path: &Path) -> Result<(), Error> {
+    let folder = folder_of(path);
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|error| Error::io(folder, error))
+}
+
+/// What is wrong with the places of a ledger, worst first; nothing if they are safe.
+pub(crate) fn concerns(path: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
+    let mut concerns = Vec::new();
+    let folder = folder_of(path);
+    let mut concern = |place: &Path, why: &str| concerns.push((place.to_owned(), why.to_owned()));
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_symlink() => concern(path, "it is a symbolic link"),
+        Ok(metadata) if !metadata.is_file() => concern(path, "it is not a regular file"),
+        Ok(metadata) => {
+            if metadata.nlink() > 1 {
+                concern(
+                    path,
+                    "it has more than one name, and SQLite's log only follows one of them",
+                );
+            }
+            if let Some(why) = others_may_write(&metadata) {
+                concern(path, why);
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(Error::io(path, error)),
+    }
+    match fs::metadata(folder) {
+        Ok(metadata) => {
+            if let Some(why) = others_may_write(&metadata) {
+                concern(folder, why);
+            }
+            if let Some(why) = network_file_system(folder)? {
+                concern(folder, why);
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(Error::io(folder, error)),
+    }
+    Ok(concerns)
+}
+
+/// Refuses an unsafe place.
+pub(crate) fn check(path: &Path) -> Result<(), Error> {
+    match concerns(path)?.into_iter().next() {
+        None => Ok(()),
+        Some((path, why)) => Err(Error::UnsafeLocation { path, why }),
+    }
+}
+
+fn others_may_write(metadata: &Metadata) -> Option<&'static str> {
+    let me = rustix::process::geteuid().as_raw();
+    if metadata.uid() != me && metadata.uid() != 0 {
+        return Some("it belongs to another user");
+    }
+    match metadata.mode() & 0o022 {
+        0 => None,
+        0o020 => Some("its group may write it"),
+        _ => Some("others may write it"),
+    }
+}
+
+/// File systems whose locks and shared memory SQLite cannot rely on (`statfs(2)`, `linux/magic.h`).
+#[cfg(target_os = "linux")]
+const NETWORK: &[(u64, &str)] = &[
+    (0x6969, "it lies on a network file system (NFS)"),
+    (0x517b, "it lies on a network file system (SMB)"),
+    (0xff53_4d42, "it lies on a network file system (CIFS)"),
+    (0xfe53_4d42, "it lies on a network file system (SMB2)"),
+    (0x0102_1997, "it lies on a file system of the host (9p)"),
+    (0x786f_4256, "it lies on a file system of the host (vboxsf)"),
+    (
+        0x6573_5546,
+        "it lies on a FUSE file system, which may be a network file system",
+    ),
+    (0x00c3_6400, "it lies on a network file system (Ceph)"),
+    (0x5346_414f, "it lies on a network file system (AFS)"),
+    (0x7375_7245, "it lies on a network file system (Coda)"),
+    (0x0bd0_0bd0, "it lies on a network file system (Lustre)"),
+    (0x0116_1970, "it lies on a cluster file system (GFS2)"),
+    (0x7461_636f, "it lies on a cluster file system (OCFS2)"),
+];
+
+#[cfg(target_os = "linux")]
+fn network_file_system(folder: &Path) -> Result<Option<&'static str>, Error> {
+    let statfs = rustix::fs::statfs(folder).map_err(|errno| Error::io(folder, errno.into()))?;
+    // The kernel's numbers have 32 bits, whatever the width and sign of the field.
+    let found = statfs.f_type as u64 & 0xffff_ffff;
+    Ok(NETWORK.iter().find(|(magic, _)| *magic == found).map(|(_, why)| *why))
+}
+
+/// Other systems do not tell; the doctor says so.
+#[cfg(not(target_os = "linux"))]
+fn network_file_system(_folder: &Path) -> Result<Option<&'static str>, Error> {
+    Ok(None)
+}
+
+/// Makes the folder, for the owner only, if it is not there. The folder above it must be.
+pub(crate) fn create_folder(path: &Path) -> Result<(), Error> {
+    let folder = folder_of(path);
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => sync_folder_of(folder),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(Error::io(folder, error)),
+    }
+}
+
+/// Makes an empty file, readable and writable by its owner only; returns whether it was made now. The only time that a
+/// ledger's file is opened without SQLite (H7): nobody can have a lock on it yet.
+pub(crate) fn create_file(path: &Path) -> Result<bool, Error> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    match created.and_then(|file| file.sync_all()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(storage(path, error)),
+    }
+}
+
+/// An error of the operating system, by its name where it has one.
+pub(crate) fn storage(path: &Path, error: io::Error) -> Error {
+    let kind = error.kind();
+    if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+        Error::DiskFull
+    } else if matches!(kind, ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) {
+        Error::ReadOnly
+    } else {
+        Error::io(path, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_file_and_a_folder_are_made_for_their_owner_only() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("ledgers/keyfence.db");
+        create_folder(&path).unwrap();
+        assert!(create_file(&path).unwrap());
+        assert!(!create_file(&path).unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(folder_of(&path)).unwrap().mode() & 0o777, 0o700);
+        assert!(check(&path).is_ok());
+    }
+
+    #[test]
+    fn a_place_that_others_may_write_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keyfence.db");
+        create_file(&path).unwrap();
+        chmod(&path, 0o620);
+        assert!(matches!(check(&path), Err(Error::UnsafeLocation { path: at, .. }) if at == path));
+        chmod(&path, 0o600);
+        chmod(folder.path(), 0o707);
+        assert!(matches!(check(&path), Err(Error::UnsafeLocation { path: at, .. }) if at == folder.path()));
+        chmod(folder.path(), 0o755);
+        assert!(check(&path).is_ok());
+    }
+
+    #[test]
+    fn a_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link, second) = (
+            folder.path().join("keyfence.db"),
+            folder.path().join("link.db"),
+            folder.path().join("second.db"),
+        );
+        create_file(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(matches!(check(&link), Err(Error::UnsafeLocation { .. })));
+        fs::hard_link(&path, &second).unwrap();
+        assert!(matches!(check(&path), Err(Error::UnsafeLocation { .. })));
+    }
+
+    #[test]
+    fn a_file_without_a_folder_lies_in_the_working_folder() {
+        assert_eq!(folder_of(Path::new("keyfence.db")), Path::new("."));
+    }
+}

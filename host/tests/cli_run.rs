@@ -1,0 +1,529 @@
+//! What `keyfence run` promises, with real programs, real signals and real time: leases of a second or two.
+
+mod cli_common;
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use cli_common::{A, B, Shop, finish, reply, runs, signal, wait_for, wait_until};
+use serde_json::Value;
+
+/// Starts `keyfence run` with these options on a shell script.
+fn start(shop: &Shop, options: &str, script: &str) -> Child {
+    run(shop, options, script)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn run(shop: &Shop, options: &str, script: &str) -> Command {
+    let mut command = shop.command();
+    command
+        .args(["run", "--actor", "crew", "--report", "report.json"])
+        .args(options.split_whitespace())
+        .args(["--", "sh", "-c", script]);
+    command
+}
+
+/// Runs to the end; the status and the report.
+fn ran(shop: &Shop, options: &str, script: &str) -> (i32, Value) {
+    let output = run(shop, options, script).output().unwrap();
+    (output.status.code().unwrap(), report(shop))
+}
+
+fn ended(shop: &Shop, child: Child) -> (i32, Value, Output) {
+    let output = finish(child);
+    (output.status.code().unwrap_or(-1), report(shop), output)
+}
+
+fn report(shop: &Shop) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(shop.path("report.json")).unwrap()).unwrap()
+}
+
+/// What nobody may hold any more after a run.
+#[track_caller]
+fn nothing_is_held(shop: &Shop) {
+    let status = shop.ask("status").json;
+    assert_eq!(status["claims"], serde_json::json!([]), "{status}");
+}
+
+#[test]
+fn the_exit_status_of_the_program_becomes_the_state() {
+    let shop = Shop::new();
+    for (script, exit, state) in [
+        ("exit 0", 0, "COMPLETED"),
+        ("exit 7", 7, "FAILED"),
+        ("exit 3", 3, "FAILED"),
+        ("exit 75", 75, "BLOCKED"),
+        ("kill -KILL $$", 137, "FAILED"),
+    ] {
+        let (status, report) = ran(&shop, "--blocked-exit 75", script);
+        assert_eq!(
+            (status, report["state"].as_str()),
+            (exit, Some(state)),
+            "{script}: {report}"
+        );
+        let assignment = report["assignment"].as_str().unwrap();
+        assert_eq!(shop.state(assignment), state);
+        assert_eq!(
+            (report["outcome"].as_str(), &report["released"]),
+            (Some("done"), &true.into())
+        );
+        nothing_is_held(&shop);
+    }
+    assert_eq!(report(&shop)["signal"], 9);
+    let (_, report) = ran(&shop, "", "exit 75");
+    assert_eq!(report["state"], "FAILED", "75 means BLOCKED only when it was said");
+}
+
+#[test]
+fn the_program_gets_its_authority_and_its_own_input_and_output() {
+    let shop = Shop::new();
+    let script = "cat; echo to-stderr >&2; env | grep ^KEYFENCE_ | sort > env.txt; exit 4";
+    let mut command = run(&shop, "--assignment close", script);
+    command.env("KEYFENCE_PROCESS", A).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"its own\n").unwrap();
+    let (status, report, output) = ended(&shop, child);
+    assert_eq!(status, 4);
+    assert_eq!(
+        (output.stdout.as_slice(), output.stderr.as_slice()),
+        (b"its own\n".as_slice(), b"to-stderr\n".as_slice())
+    );
+    let environment = std::fs::read_to_string(shop.path("env.txt")).unwrap();
+    let value = |name: &str| {
+        let line = environment
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        line.unwrap_or_else(|| panic!("no {name} in {environment}")).to_owned()
+    };
+    assert_eq!(
+        value("KEYFENCE_LEDGER"),
+        shop.ledger().canonicalize().unwrap().display().to_string()
+    );
+    assert_eq!(
+        (value("KEYFENCE_ACTOR").as_str(), value("KEYFENCE_LEASE_TOKEN").as_str()),
+        ("crew", "1")
+    );
+    assert_eq!(value("KEYFENCE_TOKEN"), "2");
+    assert_eq!(value("KEYFENCE_ATTEMPT"), report["attempt"].as_str().unwrap());
+    assert_eq!(value("KEYFENCE_PROCESS"), report["process"].as_str().unwrap());
+    assert_ne!(value("KEYFENCE_PROCESS"), A, "a fresh identity");
+}
+
+#[test]
+fn the_answer_is_the_last_line_where_no_report_was_asked_for() {
+    let shop = Shop::new();
+    let run = |script: &str| {
+        let output = shop
+            .command()
+            .args(["--json", "run", "--actor", "crew", "--", "sh", "-c", script])
+            .output()
+            .unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (status, stdout) = run("echo work");
+    assert_eq!(status, 0);
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (2, "work"));
+    assert_eq!(serde_json::from_str::<Value>(lines[1]).unwrap()["state"], "COMPLETED");
+    let (_, stdout) = run("true");
+    assert_eq!(stdout.lines().count(), 1, "a silent program leaves exactly one object");
+}
+
+#[test]
+fn a_second_run_of_the_actor_is_refused_before_its_work_starts() {
+    let shop = Shop::open();
+    let first = start(
+        &shop,
+        "--assignment one",
+        "echo $$ > started; while ! test -e go; do sleep 0.02; done",
+    );
+    wait_for(&shop.path("started"));
+    let output = shop
+        .command()
+        .args([
+            "--json",
+            "run",
+            "--actor",
+            "crew",
+            "--assignment",
+            "two",
+            "--",
+            "touch",
+            "worked",
+        ])
+        .output()
+        .unwrap();
+    let refused = reply(&output).refused("actor_lease_held");
+    assert_eq!(refused["holder"], "crew");
+    assert!(!shop.path("worked").exists());
+    assert_eq!(shop.state("two"), "CREATED");
+    std::fs::write(shop.path("go"), "").unwrap();
+    assert_eq!(ended(&shop, first).0, 0);
+    let (status, _) = ran(&shop, "--assignment two", "true");
+    assert_eq!(
+        (status, shop.state("two").as_str()),
+        (0, "COMPLETED"),
+        "the fence locks nobody out for good"
+    );
+}
+
+#[test]
+fn every_refusal_gives_back_what_the_run_took() {
+    let shop = Shop::open();
+    shop.ask("assignment create theirs --actor other").done();
+    let (status, report) = ran(&shop, "--assignment theirs", "touch worked");
+    assert_eq!((status, report["refusal"].as_str()), (3, Some("wrong_actor")));
+    nothing_is_held(&shop);
+    assert_eq!(ran(&shop, "--assignment mine", "true").0, 0);
+    let (status, report) = ran(&shop, "--assignment mine", "touch worked");
+    assert_eq!((status, report["refusal"].as_str()), (3, Some("assignment_finished")));
+    nothing_is_held(&shop);
+    assert!(!shop.path("worked").exists());
+    // An assignment that retries another is taken as it is.
+    shop.ask("assignment create again --actor crew --retry-of mine").done();
+    assert_eq!(ran(&shop, "--assignment again", "true").0, 0);
+}
+
+#[test]
+fn a_program_that_cannot_be_started_gives_everything_back() {
+    let shop = Shop::open();
+    for (program, status) in [("./not-there", 127), ("./keyfence.db", 126)] {
+        let output = shop
+            .command()
+            .args([
+                "--json",
+                "run",
+                "--actor",
+                "crew",
+                "--assignment",
+                "close",
+                "--",
+                program,
+            ])
+            .output()
+            .unwrap();
+        let reply = reply(&output);
+        assert_eq!(
+            (reply.status, reply.json["error"].as_str()),
+            (status, Some("not_started"))
+        );
+        assert_eq!(shop.state("close"), "CREATED");
+        nothing_is_held(&shop);
+    }
+    let output = run(&shop, "--report no/such/folder", "touch worked").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "an option that is given twice");
+    let output = shop
+        .command()
+        .args([
+            "--json",
+            "run",
+            "--actor",
+            "crew",
+            "--report",
+            "no/such/folder",
+            "--",
+            "touch",
+            "worked",
+        ])
+        .output()
+        .unwrap();
+    reply(&output).error("system");
+    assert!(!shop.path("worked").exists());
+}
+
+#[test]
+fn leases_are_renewed_while_the_program_works() {
+    let shop = Shop::open();
+    let run = start(
+        &shop,
+        "--ttl 900ms --attempt-ttl 1200ms --assignment close",
+        "echo > started; sleep 3",
+    );
+    wait_for(&shop.path("started"));
+    let since = Instant::now();
+    let mut expiries = Vec::new();
+    while since.elapsed() < Duration::from_millis(2500) {
+        let shown = shop.ask("actor show crew").json;
+        assert_eq!(shown["state"], "HELD", "{shown}");
+        assert_eq!(shown["token"], 1, "a renewal keeps the token");
+        expiries.push(shown["expires_at_ms"].as_u64().unwrap());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(expiries.is_sorted(), "{expiries:?}");
+    expiries.dedup();
+    assert!(expiries.len() >= 5, "{expiries:?}");
+    assert_eq!(ended(&shop, run).0, 0);
+    assert_eq!(shop.state("close"), "COMPLETED");
+}
+
+#[test]
+fn an_interrupt_stops_the_program_and_gives_the_authority_back() {
+    for (name, status) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let shop = Shop::open();
+        let run = start(
+            &shop,
+            "--assignment close",
+            "trap 'echo told > told; exit 0' TERM; echo $$ > started; while :; do sleep 0.02; done",
+        );
+        let pid = wait_for(&shop.path("started"));
+        signal(run.id(), name);
+        let (code, report, _) = ended(&shop, run);
+        assert_eq!(
+            (code, report["state"].as_str(), report["result"].as_str()),
+            (status, Some("FAILED"), Some("interrupted"))
+        );
+        assert_eq!(wait_for(&shop.path("told")), "told");
+        assert!(!runs(&pid));
+        assert_eq!(shop.state("close"), "FAILED");
+        nothing_is_held(&shop);
+    }
+}
+
+#[test]
+fn a_second_interrupt_or_the_end_of_the_grace_kills_a_deaf_program() {
+    for twice in [true, false] {
+        let shop = Shop::open();
+        let grace = if twice { "20s" } else { "300ms" };
+        let run = start(
+            &shop,
+            &format!("--grace {grace}"),
+            "trap '' TERM INT; echo $$ > started; while :; do sleep 0.02; done",
+        );
+        let pid = wait_for(&shop.path("started"));
+        signal(run.id(), "INT");
+        if twice {
+            std::thread::sleep(Duration::from_millis(100));
+            signal(run.id(), "INT");
+        }
+        let since = Instant::now();
+        let (status, report, _) = ended(&shop, run);
+        assert!(since.elapsed() < Duration::from_secs(10));
+        assert_eq!(
+            (status, report["result"].as_str(), &report["signal"]),
+            (130, Some("interrupted"), &9.into())
+        );
+        assert!(!runs(&pid));
+    }
+}
+
+#[test]
+fn what_is_left_of_the_group_ends_with_the_program() {
+    let shop = Shop::open();
+    let (status, _) = ran(
+        &shop,
+        "",
+        "sh -c 'trap \"\" TERM HUP; while :; do sleep 0.02; done' & echo $! > left; exit 0",
+    );
+    assert_eq!(status, 0);
+    let left = wait_for(&shop.path("left"));
+    wait_until("the rest of the group is gone", || !runs(&left));
+}
+
+/// Holds the ledger's write lock from outside, so that no renewal gets through.
+fn lock_the_ledger(shop: &Shop) -> rusqlite::Connection {
+    let connection = rusqlite::Connection::open(shop.ledger()).unwrap();
+    connection.busy_timeout(Duration::from_secs(10)).unwrap();
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    connection
+}
+
+#[test]
+fn a_program_that_ignores_term_is_killed_before_the_expiry() {
+    let shop = Shop::open();
+    let script =
+        "trap 'date +%s%3N > termed' TERM; echo $$ > started; while :; do date +%s%3N > alive; sleep 0.01; done";
+    let run = start(&shop, "--ttl 1500ms --assignment close", script);
+    let pid = wait_for(&shop.path("started"));
+    let lock = lock_the_ledger(&shop);
+    wait_until("the program is killed", || !runs(&pid));
+    let expiry = shop.ask("actor show crew").json["expires_at_ms"].as_u64().unwrap();
+    let read = |file: &str| std::fs::read_to_string(shop.path(file)).unwrap().trim().parse::<u64>();
+    let last = read("alive").unwrap_or(0);
+    assert!(last < expiry, "it wrote at {last}, the lease was {expiry}");
+    let termed = read("termed").unwrap();
+    assert!(
+        expiry - termed >= 400 && expiry - termed <= 700,
+        "TERM came {} ms before the expiry",
+        expiry - termed
+    );
+    drop(lock);
+    let (status, report, _) = ended(&shop, run);
+    // Nobody superseded it, so its end is on the ledger: stopped, never completed.
+    assert_eq!(
+        (status, report["state"].as_str(), report["result"].as_str()),
+        (3, Some("FAILED"), Some("lease_lapsed"))
+    );
+    assert_eq!(report["authority_lost"], true);
+    assert_eq!(shop.state("close"), "FAILED");
+    nothing_is_held(&shop);
+}
+
+#[test]
+fn a_run_that_wakes_past_its_deadline_stops_the_program_and_says_so() {
+    let shop = Shop::open();
+    let run = start(
+        &shop,
+        "--ttl 600ms --assignment close",
+        "echo $$ > started; while ! test -e go; do sleep 0.02; done",
+    );
+    let pid = wait_for(&shop.path("started"));
+    signal(run.id(), "STOP");
+    wait_until("the lease has lapsed", || {
+        shop.ask("actor show crew").json["state"] == "LAPSED"
+    });
+    // The program goes on meanwhile, and even succeeds.
+    std::fs::write(shop.path("go"), "").unwrap();
+    wait_until("the program has ended", || !runs(&pid));
+    signal(run.id(), "CONT");
+    let (status, report, _) = ended(&shop, run);
+    assert_eq!(
+        (status, report["state"].as_str(), report["result"].as_str()),
+        (3, Some("FAILED"), Some("lease_lapsed"))
+    );
+    assert_eq!(
+        shop.state("close"),
+        "FAILED",
+        "what it returned while nobody looked is never committed"
+    );
+    nothing_is_held(&shop);
+}
+
+#[test]
+fn a_run_that_was_superseded_while_it_was_stopped_is_refused() {
+    let shop = Shop::open();
+    let run = start(
+        &shop,
+        "--ttl 600ms --assignment close",
+        "echo $$ > started; while :; do sleep 0.02; done",
+    );
+    let pid = wait_for(&shop.path("started"));
+    signal(run.id(), "STOP");
+    wait_until("another one has taken over", || {
+        shop.ask(&format!("actor acquire crew --process {B}")).status == 0
+    });
+    let held = shop.ask("actor show crew").json;
+    assert!(runs(&pid), "the stale program goes on: the fence is no sandbox");
+    signal(run.id(), "CONT");
+    let (status, report, _) = ended(&shop, run);
+    assert_eq!((status, report["refusal"].as_str()), (3, Some("actor_lease_lost")));
+    assert_eq!(report.get("token"), None);
+    assert!(!runs(&pid));
+    assert_eq!(shop.state("close"), "RUNNING");
+    let still = shop.ask("actor show crew").json;
+    assert_eq!(
+        (&still["token"], &still["process"]),
+        (&held["token"], &held["process"]),
+        "the new holder is left alone"
+    );
+    assert_eq!(
+        shop.ask("supervise --once").done()["closed"],
+        serde_json::json!(["close"])
+    );
+    assert_eq!(shop.state("close"), "FAILED");
+}
+
+#[test]
+fn a_revoked_run_is_stopped_at_its_next_renewal() {
+    let shop = Shop::open();
+    let since = Instant::now();
+    let run = start(
+        &shop,
+        "--ttl 6s --assignment close",
+        "trap '' TERM; echo $$ > started; while :; do sleep 0.02; done",
+    );
+    let pid = wait_for(&shop.path("started"));
+    shop.ask("revoke actor crew --reason stolen").done();
+    let (status, report, _) = ended(&shop, run);
+    assert_eq!((status, report["refusal"].as_str()), (3, Some("actor_lease_lost")));
+    assert!(!runs(&pid));
+    let took = since.elapsed();
+    assert!(
+        took < Duration::from_secs(4),
+        "killed at the refusal, after {took:?}, not at the deadline"
+    );
+}
+
+#[test]
+fn a_killed_run_takes_its_program_with_it_and_the_supervisor_closes_its_work() {
+    let shop = Shop::open();
+    let mut run = start(
+        &shop,
+        "--ttl 700ms --attempt-ttl 700ms --assignment close",
+        "echo $$ > started; exec sleep 60",
+    );
+    let pid = wait_for(&shop.path("started"));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    wait_until("the program died with its parent", || !runs(&pid));
+    assert_eq!(shop.state("close"), "RUNNING");
+    let tick = shop.ask("supervise --once").done();
+    if tick["closed_count"] == 0 {
+        assert_eq!(shop.state("close"), "RUNNING", "never while the attempt is live");
+    }
+    wait_until("the attempt has lapsed and is closed", || {
+        shop.ask("supervise --once").done();
+        shop.state("close") == "FAILED"
+    });
+    assert_eq!(shop.ask("assignment show close").json["result"], "worker_lost");
+}
+
+#[test]
+fn the_ledger_that_a_run_needs_decides_before_anything_runs() {
+    let shop = Shop::new();
+    std::fs::write(shop.ledger(), "no ledger").unwrap();
+    let (status, report) = ran(&shop, "", "touch worked");
+    assert_eq!((status, report["error"].as_str()), (1, Some("not_a_ledger")));
+    assert!(!shop.path("worked").exists());
+}
+
+/// A shell at a terminal of its own, as `script` makes one; the keys that are typed come from `keys`.
+fn at_a_terminal(shop: &Shop, script: &str, keys: &str) -> Option<Output> {
+    let found = Command::new("script").arg("--version").output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        return None;
+    }
+    let binary = env!("CARGO_BIN_EXE_keyfence");
+    let mut child = shop.command();
+    let mut terminal = Command::new("script");
+    terminal
+        .args([
+            "-qec",
+            &format!("{binary} run --actor crew --report report.json -- sh -c '{script}'"),
+            "/dev/null",
+        ])
+        .current_dir(child.get_current_dir()?)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    child.stdin(Stdio::null());
+    let mut terminal = terminal.spawn().unwrap();
+    wait_for(&shop.path("started"));
+    std::io::Write::write_all(terminal.stdin.as_mut().unwrap(), keys.as_bytes()).unwrap();
+    Some(finish(terminal))
+}
+
+#[test]
+fn the_program_has_the_terminal_while_it_runs() {
+    let shop = Shop::open();
+    let script = "echo > started; read line && echo \"$line\" > heard";
+    if at_a_terminal(&shop, script, "vanilla\n").is_some() {
+        assert_eq!(wait_for(&shop.path("heard")), "vanilla");
+        assert_eq!(report(&shop)["state"], "COMPLETED");
+    }
+}
+
+#[test]
+fn control_c_at_the_terminal_interrupts_the_run() {
+    let shop = Shop::open();
+    let script = "echo > started; while :; do sleep 0.02; done";
+    if at_a_terminal(&shop, script, "\u{3}").is_some() {
+        let report = report(&shop);
+        assert_eq!(
+            (report["state"].as_str(), report["result"].as_str()),
+            (Some("FAILED"), Some("interrupted"))
+        );
+        nothing_is_held(&shop);
+    }
+}

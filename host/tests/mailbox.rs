@@ -1,0 +1,205 @@
+//! Messages on SQLite: their texts, their order, and what is fused.
+
+mod support;
+
+use keyfence::core::attempt::Done;
+use keyfence::core::mailbox::Priority;
+use keyfence::{Completion, NewMessage, Reason, RequestId, TimeMs};
+use support::{Bench, claim_next, grant_of, message, minutes, name, next_of, process};
+
+#[test]
+fn a_message_is_delivered_with_its_texts_and_completed_once() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    let sent = message("m-1", "worker");
+    assert_eq!(ledger.call().mailbox_send(&sent).unwrap(), Ok(Done::Now));
+    assert_eq!(ledger.call().mailbox_send(&sent).unwrap(), Ok(Done::Already));
+    let other = NewMessage {
+        body: b"other".to_vec(),
+        ..sent.clone()
+    };
+    let refusal = ledger.call().mailbox_send(&other).unwrap().unwrap_err();
+    assert_eq!(refusal.reason, Reason::MessageExists);
+
+    let delivery = claim_next(&ledger, "worker", 1);
+    assert_eq!(delivery.body, sent.body);
+    assert_eq!(delivery.subject, "stock");
+    assert_eq!(delivery.sender, sent.sender);
+    assert_eq!(delivery.deliveries, 1);
+    let grant = grant_of(&delivery);
+    assert_eq!(ledger.call().mailbox_complete(grant, b"12").unwrap(), Ok(Done::Now));
+    assert_eq!(ledger.call().mailbox_complete(grant, b"12").unwrap(), Ok(Done::Already));
+    let refusal = ledger.call().mailbox_complete(grant, b"13").unwrap().unwrap_err();
+    assert_eq!(refusal.reason, Reason::MessageFinished);
+}
+
+#[test]
+fn a_late_completion_is_refused_after_a_takeover_and_the_holders_is_not() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    assert_eq!(
+        ledger.call().mailbox_send(&message("m-1", "worker")).unwrap(),
+        Ok(Done::Now)
+    );
+    let a = claim_next(&ledger, "worker", 1);
+    bench.clock.advance_ms(15 * 60_000);
+    let b = claim_next(&ledger, "worker", 2);
+    assert!(grant_of(&b).token() > grant_of(&a).token());
+    assert_eq!(b.retries, 1);
+    let refusal = ledger
+        .call()
+        .mailbox_complete(grant_of(&a), b"late")
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(refusal.reason, Reason::FencingTokenStale);
+    assert_eq!(refusal.held_token, None);
+    assert_eq!(
+        ledger.call().mailbox_complete(grant_of(&b), b"").unwrap(),
+        Ok(Done::Now)
+    );
+}
+
+#[test]
+fn the_next_messages_come_by_priority_then_age_whether_new_due_or_lapsed() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    let due = TimeMs::new(1_000_500).unwrap();
+    let with = |id: &str, priority: i64, not_before: Option<TimeMs>| NewMessage {
+        priority: Priority::new(priority).unwrap(),
+        not_before,
+        ..message(id, "worker")
+    };
+    let sent = [
+        with("low", -5, None),
+        with("lapses", 0, None),
+        with("delayed", 0, Some(due)),
+        with("plain", 0, None),
+        with("later", 0, Some(TimeMs::new(900_000_000).unwrap())),
+        with("high", 7, None),
+    ];
+    for decision in ledger.call().mailbox_send_batch(&sent).unwrap().unwrap() {
+        assert_eq!(decision, Ok(Done::Now));
+    }
+    let claim = keyfence::core::mailbox::Claim {
+        message: name("lapses"),
+        owner: name("worker"),
+        process: Some(process(1)),
+        lease_token: None,
+        ttl: keyfence::Ttl::from_ms(100).unwrap(),
+    };
+    assert!(ledger.call().mailbox_claim(&claim).unwrap().is_ok());
+    let ids = |limit: usize| {
+        let ask = next_of("worker", 2);
+        let deliveries = ledger.call().mailbox_claim_next(&ask, limit).unwrap().unwrap();
+        let ids: Vec<String> = deliveries
+            .iter()
+            .map(|d| d.granted.grant.message().to_string())
+            .collect();
+        ids
+    };
+    assert_eq!(ids(2), ["high", "plain"]);
+    bench.clock.advance_ms(1_000);
+    assert_eq!(ids(10), ["lapses", "delayed", "low"]);
+    assert!(ids(10).is_empty());
+}
+
+#[test]
+fn more_than_a_batch_of_candidates_is_claimed_at_once() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    let sent: Vec<NewMessage> = (0..50).map(|i| message(&format!("m-{i}"), "worker")).collect();
+    assert!(
+        ledger
+            .call()
+            .mailbox_send_batch(&sent)
+            .unwrap()
+            .unwrap()
+            .iter()
+            .all(Result::is_ok)
+    );
+    let claimed = ledger
+        .call()
+        .mailbox_claim_next(&next_of("worker", 1), 40)
+        .unwrap()
+        .unwrap();
+    assert_eq!(claimed.len(), 40);
+    let completions: Vec<Completion<'_>> = claimed
+        .iter()
+        .map(|delivery| Completion {
+            grant: grant_of(delivery),
+            result: b"done",
+        })
+        .collect();
+    let fused = ledger
+        .call()
+        .mailbox_complete_batch_and_next(&completions, &next_of("worker", 1), 40)
+        .unwrap()
+        .unwrap();
+    assert!(fused.done.iter().all(|done| *done == Ok(Done::Now)));
+    assert_eq!(fused.next.unwrap().len(), 10);
+}
+
+#[test]
+fn a_refused_completion_claims_nothing_next() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    for id in ["m-1", "m-2"] {
+        assert_eq!(
+            ledger.call().mailbox_send(&message(id, "worker")).unwrap(),
+            Ok(Done::Now)
+        );
+    }
+    let a = claim_next(&ledger, "worker", 1);
+    bench.clock.advance_ms(minutes(15).as_ms());
+    let b = claim_next(&ledger, "worker", 2);
+    assert_eq!(grant_of(&a).message(), grant_of(&b).message());
+    let mut call = ledger.call();
+    let refusal = call
+        .mailbox_complete_and_next(grant_of(&a), b"", &next_of("worker", 1), 1)
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(refusal.reason, Reason::FencingTokenStale);
+    let fused = call
+        .mailbox_complete_and_next(grant_of(&b), b"", &next_of("worker", 2), 1)
+        .unwrap()
+        .unwrap();
+    assert_eq!(fused.done, Done::Now);
+    assert_eq!(fused.next.unwrap().len(), 1);
+}
+
+#[test]
+fn a_lost_answer_is_recovered_by_its_request_id_while_it_is_current() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    assert_eq!(
+        ledger.call().mailbox_send(&message("m-1", "worker")).unwrap(),
+        Ok(Done::Now)
+    );
+    let ask = next_of("worker", 1);
+    let id = RequestId::new("r-1").unwrap();
+    let request = || ledger.call().request(id.clone(), name("worker"));
+
+    let mut first = request();
+    let granted = first.mailbox_claim_next(&ask, 1).unwrap().unwrap();
+    assert!(!first.replayed());
+    let mut again = request();
+    assert_eq!(again.mailbox_claim_next(&ask, 1).unwrap().unwrap(), granted);
+    assert!(again.replayed());
+
+    let misuse = request().mailbox_claim_next(&ask, 2).unwrap_err();
+    assert_eq!(misuse.name(), "request_misused");
+    // Another caller's id of the same name is another id.
+    let other = ledger
+        .call()
+        .request(id.clone(), name("other"))
+        .mailbox_claim_next(&ask, 1);
+    assert_eq!(other.unwrap().unwrap(), []);
+
+    bench.clock.advance_ms(minutes(15).as_ms());
+    let taken = claim_next(&ledger, "worker", 2);
+    assert!(grant_of(&taken).token() > granted[0].granted.grant.token());
+    let mut late = request();
+    let refusal = late.mailbox_claim_next(&ask, 1).unwrap().unwrap_err();
+    assert_eq!(refusal.reason, Reason::FencingTokenStale);
+    assert!(late.replayed());
+}
