@@ -144,7 +144,6 @@ pub struct Committed {
 }
 
 /// What a mount found, for the anti-rollback check of whoever remembers the last report.
-#[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
     /// The number of this boot, or of the last one before it is settled.

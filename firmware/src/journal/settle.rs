@@ -229,8 +229,12 @@ where
             if !look.is_blank() {
                 may_be_mark = large && (unit == from || !look.is_zero());
                 solid = 0;
-            } else if may_be_mark || self.is_mark_place(page, from, unit) {
+            } else if may_be_mark {
                 may_be_mark = false;
+                stop += 1;
+            } else if self.is_mark_place(page, from, unit) {
+                // It may seem so only, and be the weak first unit of a frame.
+                may_be_mark = large;
                 stop += 1;
             } else if self.region.zero(page, unit) {
                 solid += 1;

@@ -77,6 +77,25 @@ where
         )
     }
 
+    /// Lifts the counter: the next token lies above `floor`. Never lowers it.
+    ///
+    /// # Errors
+    ///
+    /// As [`commit`](Self::commit).
+    pub fn lift(&mut self, floor: u64) -> Result<(), CommitError> {
+        if self.phase != Phase::Open {
+            return Err(Refused::Closed.into());
+        }
+        if floor > TOKEN_MAX {
+            return Err(Refused::TokenExhausted.into());
+        }
+        if floor > self.head.limit {
+            self.write_batch(&[], Some(floor), frame::varint_len(floor))?;
+        }
+        self.head.token = self.head.token.max(floor);
+        Ok(())
+    }
+
     fn commit_any(&mut self, records: &[Record<'_>], tokens: u32) -> Result<Committed, CommitError> {
         if self.phase != Phase::Open {
             return Err(Refused::Closed.into());
