@@ -15,6 +15,10 @@ const BLOCK: u32 = 8;
 /// Keys of messages begin here, those of sessions at 0.
 const MESSAGES: u8 = 16;
 
+/// A record that is written once, so that it only lives by being copied from page to page.
+const COLD: u8 = 31;
+const COLD_VALUE: &[u8] = b"written once";
+
 type Of<const WRITE: usize, const ERASE: usize, P> = Journal<SimFlash<WRITE, ERASE>, 8, 32, 256, P>;
 
 struct OnJournal<const WRITE: usize, const ERASE: usize, P>(Of<WRITE, ERASE, P>);
@@ -74,9 +78,11 @@ fn commit_failure(error: CommitError) -> Failure {
 
 impl<const WRITE: usize, const ERASE: usize, P: Policy + std::fmt::Debug> Subject for OnJournal<WRITE, ERASE, P> {
     fn provision(&mut self) -> Result<(), Failure> {
-        self.0
-            .provision(7, 0, Existing::Refuse)
-            .map_err(settle_failure)
+        self.0.provision(7, 0, Existing::Refuse).map_err(settle_failure)?;
+        self.mount()?;
+        let record = Record::put(COLD, COLD_VALUE);
+        let _committed = self.0.commit(&[record], 0).map_err(commit_failure)?;
+        Ok(())
     }
 
     fn mount(&mut self) -> Result<Mounted, Failure> {
@@ -85,7 +91,10 @@ impl<const WRITE: usize, const ERASE: usize, P: Policy + std::fmt::Debug> Subjec
             let text = format!("{:?}", self.0);
             let pages = &text[text.find("pages: [Page {").unwrap()..];
             eprintln!("{}", pages.split("], index").next().unwrap().replace("Page {", "\n  {"));
-            eprintln!("  Head {}", text[text.find("head: Head").unwrap()..].split("policy").next().unwrap());
+            eprintln!(
+                "  Head {}",
+                text[text.find("head: Head").unwrap()..].split("policy").next().unwrap()
+            );
         }
         let report = self.0.settle(0).map_err(settle_failure)?;
         Ok(Mounted {
@@ -116,6 +125,13 @@ impl<const WRITE: usize, const ERASE: usize, P: Policy + std::fmt::Debug> Subjec
     }
 
     fn rows(&mut self, keys: &[Key]) -> Result<Rows, Failure> {
+        let cold = self
+            .0
+            .get(COLD)
+            .map_err(|error| Failure::Corrupt(format!("{error:?}")))?;
+        if cold != Some(COLD_VALUE) {
+            return Err(Failure::Corrupt(format!("the record that never changes: {cold:?}")));
+        }
         let mut rows = Rows::new();
         for name in keys {
             let bytes = self
@@ -123,8 +139,7 @@ impl<const WRITE: usize, const ERASE: usize, P: Policy + std::fmt::Debug> Subjec
                 .get(key(*name))
                 .map_err(|error| Failure::Corrupt(format!("{error:?}")))?;
             if let Some(bytes) = bytes {
-                let row = decode(*name, bytes)
-                    .ok_or_else(|| Failure::Corrupt(format!("the row of {name:?}")))?;
+                let row = decode(*name, bytes).ok_or_else(|| Failure::Corrupt(format!("the row of {name:?}")))?;
                 rows.insert(*name, row);
             }
         }
@@ -146,11 +161,7 @@ fn build<P: Policy + std::fmt::Debug + 'static>(chip: &SharedChip) -> Box<dyn Su
     ) -> Box<dyn Subject> {
         let size = chip.borrow().image().size_bytes() as u32;
         let flash = SimFlash::<WRITE, ERASE>::on(chip.clone());
-        Box::new(OnJournal::<WRITE, ERASE, P>(Journal::new(
-            flash,
-            0..size,
-            BLOCK,
-        )))
+        Box::new(OnJournal::<WRITE, ERASE, P>(Journal::new(flash, 0..size, BLOCK)))
     }
     let geometry = chip.borrow().geometry();
     match (geometry.write_size_bytes, geometry.erase_size_bytes) {
@@ -231,7 +242,6 @@ macro_rules! without {
 
 without! {
     Unchecked, UNCHECKED, "without check sums", CHECKSUM;
-    Unmarked, UNMARKED, "without marks", MARK;
     Unsettled, UNSETTLED, "without settling", SETTLE;
     Rash, RASH, "without a look before the erase", RECHECK;
 }
@@ -239,7 +249,10 @@ without! {
 /// Failures of a sweep that is expected to have some.
 fn failures(store: &'static Store, name: &str, commits: usize) -> u64 {
     let geometry = Geometry::named(name).expect("a geometry of the list");
-    let settings = Settings { commits, ..Settings::new(store, geometry) };
+    let settings = Settings {
+        commits,
+        ..Settings::new(store, geometry)
+    };
     match search::exhaustive(&settings, &Progress::default()) {
         Ok(report) => report.failures,
         Err(violation) => panic!("{name}: the life itself: {violation:?}"),
@@ -333,12 +346,20 @@ impl<const WRITE: usize, const ERASE: usize> Aged<WRITE, ERASE> {
             let drawn = subject.perform(verb, &change).unwrap();
             token = drawn.unwrap_or(token);
             if let Some(key) = change.key {
-                let after = change.after.map(|row| Row { token: drawn.unwrap_or(row.token), ..row });
+                let after = change.after.map(|row| Row {
+                    token: drawn.unwrap_or(row.token),
+                    ..row
+                });
                 model.set(key, after);
             }
         }
         let image = flash.chip().image().clone();
-        Self { image, rows: model.rows, keys: bounds.keys().collect(), token }
+        Self {
+            image,
+            rows: model.rows,
+            keys: bounds.keys().collect(),
+            token,
+        }
     }
 
     /// Mounts a damaged image: it says the same or refuses with the place. Whether it refused.
@@ -383,6 +404,25 @@ fn flip_everywhere<const WRITE: usize, const ERASE: usize>(name: &str) {
         }
         assert_eq!(refused, 0, "{name}: small damage is put right, not refused");
     }
+}
+
+/// J2's mark tells a damaged record from a torn one: without it the same damage goes unseen.
+#[derive(Debug)]
+enum Unmarked {}
+
+impl Policy for Unmarked {
+    const MARK: bool = false;
+}
+
+#[test]
+fn j2_without_marks_a_flipped_bit_brings_back_an_older_state() {
+    let aged = Aged::<4, 512>::new::<Unmarked>("tiny-4", 90, 1);
+    let seen = (0..aged.image.size_bytes() as u32 * 8).any(|bit| {
+        let mut image = aged.image.clone();
+        image.flip_bit(bit / 8, bit as u8 & 7);
+        std::panic::catch_unwind(|| aged.judge::<Unmarked>(&image, "without marks")).is_err()
+    });
+    assert!(seen);
 }
 
 #[test]

@@ -13,6 +13,9 @@ use super::policy::Policy;
 use super::region::Region;
 use super::{Damage, DamageKind, Head, Journal, MountError, Phase, chained};
 
+/// No more units than this can seem blank between units that were written one after the other.
+const GAP_UNITS: usize = 12;
+
 /// What the pass has found so far.
 #[derive(Debug, Default)]
 struct Scan {
@@ -194,17 +197,22 @@ where
         let mut unit = Self::FIRST_UNIT;
         let mut last_used = Self::FIRST_UNIT.saturating_sub(1);
         let mut in_junk = false;
+        let gap = GAP_UNITS + Region::<F>::CHUNK;
         while unit < Self::PAGE_UNITS {
             let look = self.region.look(page, unit);
             if look.is_blank() || look.is_zero() {
-                if !look.is_blank() {
+                if !look.is_blank() && unit - last_used <= gap {
                     last_used = unit;
                 }
                 in_junk = false;
                 unit += 1;
                 continue;
             }
-            last_used = unit;
+            // Whatever is written continues what is there. A used unit far behind it is a flipped bit,
+            // which the check of a slot will find.
+            if unit - last_used <= gap {
+                last_used = unit;
+            }
             let mut found = load::load::<F, P>(&mut self.region, page, unit, seed, &mut self.other);
             if found.is_none() && !in_junk {
                 found = self.repair_at(page, unit, scan);

@@ -48,8 +48,8 @@ where
         let report = self.report().ok_or(SettleError::NotMounted)?;
         self.head.limit = self.head.limit.max(floor);
         self.head.token = self.head.limit;
-        self.head.boot = self.head.boot.checked_add(1).ok_or(SettleError::Worn)?;
         if P::SETTLE {
+            self.head.boot = self.head.boot.checked_add(1).ok_or(SettleError::Worn)?;
             // Closed until the boot frame is there: a failure leaves nothing half open.
             self.phase = Phase::Closed;
             self.write_boot_frame()?;
