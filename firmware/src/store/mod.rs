@@ -32,10 +32,9 @@ use core::fmt;
 use core::ops::Range;
 
 use keyfence_core::store::{Corrupt, Failure, Place, Store};
-use keyfence_core::{Decision, LedgerId, TimeMs};
+use keyfence_core::{Decision, LedgerId, Name, TimeMs};
 
 use crate::journal::{CommitError, Existing, Journal, Law, MountError, ReadError, Refused, Report, SettleError};
-use keys::Kind;
 pub use step::FlashStep;
 pub use upkeep::{Content, ContentKind, Replay};
 
@@ -216,7 +215,7 @@ for_all_bounds! { Ledger<C: Clock> {
     /// provisioning was cut off.
     pub fn power_up(&mut self, floor: u64) -> Result<Report, Failure<Error>> {
         self.step.forget_expiries();
-        self.step.open(floor)
+        Ok(self.step.open(floor)?)
     }
 
     /// Reads the region again within the same power-up, as every step does by itself after an outcome that is not known.
@@ -226,7 +225,7 @@ for_all_bounds! { Ledger<C: Clock> {
     ///
     /// As [`power_up`](Self::power_up).
     pub fn remount(&mut self) -> Result<Report, Failure<Error>> {
-        self.step.open(0)
+        Ok(self.step.open(0)?)
     }
 
     /// Makes a new ledger and opens it. Says no to a region that is not blank unless told to replace it, and then tokens
@@ -246,7 +245,7 @@ for_all_bounds! { Ledger<C: Clock> {
         provisioned.map_err(|error| Failure::Store(Error::Settle(error)))?;
         self.step.forget_expiries();
         self.step.create(id)?;
-        self.step.open(floor)
+        Ok(self.step.open(floor)?)
     }
 
     /// Which ledger this is.
@@ -281,15 +280,15 @@ for_all_bounds! { Ledger<C: Clock> {
         &mut self,
         work: impl FnOnce(
             &mut FlashStep<F, ACTORS, ASSIGNMENTS, MESSAGES, HOSTS, SESSIONS, GATES, PAGES, KEYS, FRAME, P>,
-        ) -> Result<T, Failure<Error>>,
+        ) -> Result<T, Trouble>,
     ) -> Result<T, Failure<Error>> {
         self.step.begin()?;
         let worked = work(&mut self.step);
         match worked {
-            Ok(value) => self.step.commit().map(|()| value),
-            Err(failure) => {
+            Ok(value) => Ok(self.step.commit().map(|()| value)?),
+            Err(trouble) => {
                 self.step.abandon();
-                Err(failure)
+                Err(trouble.into())
             }
         }
     }
@@ -307,11 +306,11 @@ for_all_bounds! { Ledger<C: Clock> as Store {
         self.step.begin()?;
         let now = self.clock.now();
         match decide(&mut self.step, now) {
-            Ok(Ok(value)) => self.step.commit().map(|()| Ok(value)),
+            Ok(Ok(value)) => Ok(self.step.commit().map(|()| Ok(value))?),
             Ok(Err(refusal)) => {
                 // A refusal mints nothing, and stands even when what is overdue cannot be written.
                 self.step.forget_tokens();
-                drop(self.step.commit());
+                let _ = self.step.commit();
                 Ok(Err(refusal))
             }
             Err(failure) => {
@@ -322,30 +321,55 @@ for_all_bounds! { Ledger<C: Clock> as Store {
     }
 } }
 
-/// What a journal's refusal to commit means to a step.
-fn not_committed(error: CommitError) -> Failure<Error> {
-    match error {
-        CommitError::Unknown => Failure::Unknown(Error::Unknown),
-        CommitError::Refused(Refused::Damaged(_)) => Failure::Corrupt(Corrupt {
-            place: Place::History,
-            key: None,
-            why: "a committed frame cannot be repaired",
-        }),
-        CommitError::Refused(Refused::TooLarge) => Failure::Store(Error::TooMuch),
-        CommitError::Refused(refused) => Failure::Store(Error::Refused(refused)),
+/// What goes wrong inside a step: small, so that passing it on costs little code.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Store(Error),
+    Unknown(Error),
+    Corrupt(Place, &'static str),
+}
+
+impl Trouble {
+    /// The failure of a call about the row of this name.
+    fn about(self, place: Place, key: &Name) -> Failure<Error> {
+        match self {
+            Self::Corrupt(at, why) if at == place => Failure::Corrupt(Corrupt {
+                place,
+                key: Some(key.clone()),
+                why,
+            }),
+            Self::Store(_) | Self::Unknown(_) | Self::Corrupt(..) => self.into(),
+        }
     }
 }
 
-fn not_read(place: Place, error: ReadError) -> Failure<Error> {
+impl From<Trouble> for Failure<Error> {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Store(error) => Self::Store(error),
+            Trouble::Unknown(error) => Self::Unknown(error),
+            Trouble::Corrupt(place, why) => Self::Corrupt(Corrupt { place, key: None, why }),
+        }
+    }
+}
+
+/// What a journal's refusal to commit means to a step.
+const fn not_committed(error: CommitError) -> Trouble {
     match error {
-        ReadError::Closed => Failure::Store(Error::Refused(Refused::Closed)),
-        ReadError::Damaged(_) => Failure::Corrupt(Corrupt {
-            place,
-            key: None,
-            why: "its frame cannot be repaired",
-        }),
+        CommitError::Unknown => Trouble::Unknown(Error::Unknown),
+        CommitError::Refused(Refused::Damaged(_)) => {
+            Trouble::Corrupt(Place::History, "a committed frame cannot be repaired")
+        }
+        CommitError::Refused(Refused::TooLarge) => Trouble::Store(Error::TooMuch),
+        CommitError::Refused(refused) => Trouble::Store(Error::Refused(refused)),
+    }
+}
+
+const fn not_read(place: Place, error: ReadError) -> Trouble {
+    match error {
+        ReadError::Closed => Trouble::Store(Error::Refused(Refused::Closed)),
+        ReadError::Damaged(_) => Trouble::Corrupt(place, "its frame cannot be repaired"),
     }
 }
 
 const _: () = assert!(size_of::<Slot>() <= 16);
-const _: fn(Kind) -> Place = Kind::place;

@@ -12,10 +12,10 @@ use keyfence_core::host::HostLease;
 use keyfence_core::lease::{Held, Lease, LeaseState};
 use keyfence_core::mailbox::{Act, Cause, Claimed, Dead, Last, Message, MessageState, Open, Priority};
 use keyfence_core::session::{Claim, Generation, Session, SessionState};
-use keyfence_core::store::{Failure, Record};
+use keyfence_core::store::Record;
 use keyfence_core::{Expiry, Name, ProcessId, Token};
 
-use super::Error;
+use super::Trouble;
 use super::codec::{Reader, Writer};
 use super::keys::Kind;
 
@@ -26,7 +26,7 @@ pub(super) const PROCESS_NONE: u8 = 0xff;
 /// A name that is that of the row with this number; other names begin with their length.
 const NAME_OF_ROW: u8 = 0x80;
 
-type Outcomes<T> = Result<T, Failure<Error>>;
+type Outcomes<T> = Result<T, Trouble>;
 
 /// What rows refer to by number.
 pub(super) trait References {
@@ -45,22 +45,20 @@ pub(super) trait References {
 }
 
 /// A row that can be kept.
-pub(super) trait Row: Record + PartialEq {
+pub(super) trait Row: Record {
     /// Its kind.
     const KIND: Kind;
 
     /// Writes what follows the name in the record of the name.
     fn write_fixed(&self, refs: &mut impl References, out: &mut Writer) -> Outcomes<()>;
-    /// Whether what follows the name is the same in both.
-    fn has_fixed_of(&self, other: &Self) -> bool;
     /// Writes the state.
     fn write_state(&self, refs: &mut impl References, out: &mut Writer) -> Outcomes<()>;
     /// Reads the row; `None` when it is not as it was written.
     fn read(name: Name, fixed: Reader<'_>, state: Reader<'_>, refs: &mut impl References) -> Outcomes<Option<Self>>;
     /// The claim that an expiry belongs to.
     fn claim(&self) -> Option<(Token, Expiry)>;
-    /// The row with this expiry of its claim.
-    fn expiring(self, expiry: Expiry) -> Self;
+    /// Sets the expiry of its claim.
+    fn expire(&mut self, expiry: Expiry);
 }
 
 /// Takes a value out of an `Option`, or returns that the row cannot be read.
@@ -117,9 +115,48 @@ fn read_reference(kind: Kind, from: &mut Reader<'_>, refs: &mut impl References)
     refs.row_name(kind, first & !NAME_OF_ROW)
 }
 
+/// Leases of both kinds have one form.
+#[inline(never)]
+fn write_lease(state: &LeaseState, refs: &mut impl References, out: &mut Writer) -> Outcomes<()> {
+    match state {
+        LeaseState::Free { released: None } => write_head(0, None, refs, out),
+        LeaseState::Free {
+            released: Some((process, token)),
+        } => {
+            write_head(1, Some(*process), refs, out)?;
+            out.number(token.get());
+            Ok(())
+        }
+        LeaseState::Held(held) => {
+            write_head(2, Some(held.process), refs, out)?;
+            out.number(held.token.get());
+            out.number(held.since.as_ms());
+            Ok(())
+        }
+    }
+}
+
+#[inline(never)]
+fn read_lease(mut state: Reader<'_>, refs: &mut impl References) -> Outcomes<Option<LeaseState>> {
+    let read = match read!(read_head(&mut state, refs)?) {
+        (0, None) => LeaseState::Free { released: None },
+        (1, Some(process)) => LeaseState::Free {
+            released: Some((process, read!(state.token()))),
+        },
+        (2, Some(process)) => LeaseState::Held(Held {
+            process,
+            token: read!(state.token()),
+            since: read!(state.time()),
+            expiry: Expiry::EarlierBoot,
+        }),
+        _ => return Ok(None),
+    };
+    Ok(state.end(read))
+}
+
 impl<K> Row for Lease<K>
 where
-    Self: Record + PartialEq + LeaseKind,
+    Self: Record + LeaseKind,
 {
     const KIND: Kind = <Self as LeaseKind>::KIND;
 
@@ -127,54 +164,17 @@ where
         Ok(())
     }
 
-    fn has_fixed_of(&self, _: &Self) -> bool {
-        true
-    }
-
     fn write_state(&self, refs: &mut impl References, out: &mut Writer) -> Outcomes<()> {
-        match &self.state {
-            LeaseState::Free { released: None } => write_head(0, None, refs, out),
-            LeaseState::Free {
-                released: Some((process, token)),
-            } => {
-                write_head(1, Some(*process), refs, out)?;
-                out.number(token.get());
-                Ok(())
-            }
-            LeaseState::Held(held) => {
-                write_head(2, Some(held.process), refs, out)?;
-                out.number(held.token.get());
-                out.number(held.since.as_ms());
-                Ok(())
-            }
-        }
+        write_lease(&self.state, refs, out)
     }
 
-    fn read(
-        name: Name,
-        fixed: Reader<'_>,
-        mut state: Reader<'_>,
-        refs: &mut impl References,
-    ) -> Outcomes<Option<Self>> {
-        let state_read = match read!(read_head(&mut state, refs)?) {
-            (0, None) => LeaseState::Free { released: None },
-            (1, Some(process)) => LeaseState::Free {
-                released: Some((process, read!(state.token()))),
-            },
-            (2, Some(process)) => LeaseState::Held(Held {
-                process,
-                token: read!(state.token()),
-                since: read!(state.time()),
-                expiry: Expiry::EarlierBoot,
-            }),
-            _ => return Ok(None),
-        };
-        let lease = Self {
+    fn read(name: Name, fixed: Reader<'_>, state: Reader<'_>, refs: &mut impl References) -> Outcomes<Option<Self>> {
+        let state = read!(read_lease(state, refs)?);
+        Ok(fixed.end(Self {
             name,
-            state: state_read,
+            state,
             kind: PhantomData,
-        };
-        Ok(fixed.end(()).and(state.end(lease)))
+        }))
     }
 
     fn claim(&self) -> Option<(Token, Expiry)> {
@@ -184,11 +184,10 @@ where
         }
     }
 
-    fn expiring(mut self, expiry: Expiry) -> Self {
+    fn expire(&mut self, expiry: Expiry) {
         if let LeaseState::Held(held) = &mut self.state {
             held.expiry = expiry;
         }
-        self
     }
 }
 
@@ -213,10 +212,6 @@ impl Row for Assignment {
         write_reference(Kind::Actor, &self.actor, refs, out)?;
         out.name_or_none(self.retry_of.as_ref());
         Ok(())
-    }
-
-    fn has_fixed_of(&self, other: &Self) -> bool {
-        self.actor == other.actor && self.retry_of == other.retry_of
     }
 
     fn write_state(&self, refs: &mut impl References, out: &mut Writer) -> Outcomes<()> {
@@ -311,11 +306,10 @@ impl Row for Assignment {
         }
     }
 
-    fn expiring(mut self, expiry: Expiry) -> Self {
+    fn expire(&mut self, expiry: Expiry) {
         if let AssignmentState::Running(attempt) = &mut self.state {
             attempt.expiry = expiry;
         }
-        self
     }
 }
 
@@ -356,14 +350,6 @@ impl Row for Message {
         out.number(self.retries_max.into());
         out.name_or_none(self.redrive_of.as_ref());
         Ok(())
-    }
-
-    fn has_fixed_of(&self, other: &Self) -> bool {
-        self.recipient == other.recipient
-            && self.content == other.content
-            && self.priority == other.priority
-            && self.retries_max == other.retries_max
-            && self.redrive_of == other.redrive_of
     }
 
     fn write_state(&self, refs: &mut impl References, out: &mut Writer) -> Outcomes<()> {
@@ -486,11 +472,10 @@ impl Row for Message {
         }
     }
 
-    fn expiring(mut self, expiry: Expiry) -> Self {
+    fn expire(&mut self, expiry: Expiry) {
         if let MessageState::Claimed(claimed) = &mut self.state {
             claimed.expiry = expiry;
         }
-        self
     }
 }
 
@@ -517,10 +502,6 @@ impl Row for Session {
 
     fn write_fixed(&self, _: &mut impl References, _: &mut Writer) -> Outcomes<()> {
         Ok(())
-    }
-
-    fn has_fixed_of(&self, _: &Self) -> bool {
-        true
     }
 
     fn write_state(&self, refs: &mut impl References, out: &mut Writer) -> Outcomes<()> {
@@ -596,11 +577,10 @@ impl Row for Session {
         }
     }
 
-    fn expiring(mut self, expiry: Expiry) -> Self {
+    fn expire(&mut self, expiry: Expiry) {
         if let SessionState::Claimed(claim) = &mut self.state {
             claim.expiry = expiry;
         }
-        self
     }
 }
 
@@ -618,10 +598,6 @@ impl Row for Gate {
         });
         out.name(&self.binding.name);
         Ok(())
-    }
-
-    fn has_fixed_of(&self, other: &Self) -> bool {
-        self.binding == other.binding
     }
 
     fn write_state(&self, refs: &mut impl References, out: &mut Writer) -> Outcomes<()> {
@@ -665,7 +641,5 @@ impl Row for Gate {
         None
     }
 
-    fn expiring(self, _: Expiry) -> Self {
-        self
-    }
+    fn expire(&mut self, _: Expiry) {}
 }

@@ -6,13 +6,13 @@ use keyfence_core::attempt::{Assignment, AssignmentState};
 use keyfence_core::event::Event;
 use keyfence_core::mailbox::{Message, MessageState};
 use keyfence_core::refusal::RefusedCall;
-use keyfence_core::store::{Candidates, Corrupt, Failure, Place, Query, Table, Transaction};
+use keyfence_core::store::{Candidates, Failure, Place, Query, Table, Transaction};
 use keyfence_core::{Decision, Expiry, Incarnation, LedgerId, Name, ProcessId, Reason, Refusal, TimeMs, Token};
 
 use super::codec::{self, Bytes, Reader, Writer};
 use super::keys::{self, Keys, Kind};
 use super::rows::{PROCESS_INLINE, References, Row};
-use super::{Error, NAME_BYTES_MAX, Slot, for_all_bounds, not_committed, not_read};
+use super::{Error, NAME_BYTES_MAX, Slot, Trouble, for_all_bounds, not_committed, not_read};
 use crate::journal::{Journal, Law, MountError, Policy, Record, Report, TOKEN_MAX};
 
 /// Records that one step can write.
@@ -22,7 +22,7 @@ const EXPIRIES_MAX: usize = 16;
 /// Rows that one step can make.
 const NEW_ROWS_MAX: usize = 4;
 
-type Outcomes<T> = Result<T, Failure<Error>>;
+type Outcomes<T> = Result<T, Trouble>;
 
 /// An expiry that a step has granted.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub struct FlashStep<
 > {
     pub(super) journal: Journal<F, PAGES, KEYS, FRAME, P>,
     pub(super) id: LedgerId,
-    incarnation_floor: Option<Incarnation>,
+    pub(super) incarnation_floor: Option<Incarnation>,
     actors: [Slot; ACTORS],
     assignments: [Slot; ASSIGNMENTS],
     messages: [Slot; MESSAGES],
@@ -62,6 +62,8 @@ pub struct FlashStep<
     staged: [u8; FRAME],
     staged_len: usize,
     tokens: u32,
+    /// No process is given a number now.
+    is_frozen: bool,
     granted: heapless::Vec<Granted, EXPIRIES_MAX>,
     new_rows: heapless::Vec<(Kind, u8), NEW_ROWS_MAX>,
     refused: Option<RefusedCall>,
@@ -94,6 +96,7 @@ for_all_bounds! { FlashStep<> {
             staged: [0; FRAME],
             staged_len: 0,
             tokens: 0,
+            is_frozen: false,
             granted: heapless::Vec::new(),
             new_rows: heapless::Vec::new(),
             refused: None,
@@ -114,8 +117,8 @@ for_all_bounds! { FlashStep<> {
 
     /// Mounts and settles the journal and looks which rows there are.
     pub(super) fn open(&mut self, floor: u64) -> Outcomes<Report> {
-        self.journal.mount().map_err(|error| Failure::Store(Error::Mount(error)))?;
-        let report = self.journal.settle(floor).map_err(|error| Failure::Store(Error::Settle(error)))?;
+        self.journal.mount().map_err(|error| Trouble::Store(Error::Mount(error)))?;
+        let report = self.journal.settle(floor).map_err(|error| Trouble::Store(Error::Settle(error)))?;
         if self.epoch == 0 {
             self.epoch = report.boot;
         }
@@ -123,11 +126,11 @@ for_all_bounds! { FlashStep<> {
         let granted = core::mem::take(&mut self.granted);
         self.clear();
         let meta = self.read(keys::META, Place::Counter)?;
-        let meta = meta.ok_or(Failure::Store(Error::Mount(MountError::Unprovisioned)))?;
+        let meta = meta.ok_or(Trouble::Store(Error::Mount(MountError::Unprovisioned)))?;
         let mut reader = Reader(&meta);
         let read = (reader.ledger(), reader.number());
         let (Some(id), Some(floor)) = read else {
-            return Err(corrupt(Place::Counter, None));
+            return Err(corrupt(Place::Counter));
         };
         self.id = id;
         self.incarnation_floor = Incarnation::presented(floor);
@@ -135,7 +138,7 @@ for_all_bounds! { FlashStep<> {
             for row in 0..Self::KEYS_OF.count(kind) {
                 let name = self.read(Self::KEYS_OF.name(kind, row), kind.place())?;
                 let name = match name {
-                    Some(name) => Some(Reader(&name).name().ok_or_else(|| corrupt(kind.place(), None))?),
+                    Some(name) => Some(Reader(&name).name().ok_or(corrupt(kind.place()))?),
                     None => None,
                 };
                 if let Some(slot) = self.slots_mut(kind).get_mut(row) {
@@ -150,8 +153,8 @@ for_all_bounds! { FlashStep<> {
 
     /// Writes the first records of a new ledger.
     pub(super) fn create(&mut self, id: LedgerId) -> Outcomes<()> {
-        self.journal.mount().map_err(|error| Failure::Store(Error::Mount(error)))?;
-        self.journal.settle(0).map_err(|error| Failure::Store(Error::Settle(error)))?;
+        self.journal.mount().map_err(|error| Trouble::Store(Error::Mount(error)))?;
+        self.journal.settle(0).map_err(|error| Trouble::Store(Error::Settle(error)))?;
         self.id = id;
         self.incarnation_floor = None;
         self.clear();
@@ -163,11 +166,7 @@ for_all_bounds! { FlashStep<> {
         let mut out = Writer::default();
         out.bytes(self.id.as_bytes());
         out.number(self.incarnation_floor.map_or(0, Incarnation::get));
-        self.stage(keys::META, &out.finish().map_err(Failure::Store)?)
-    }
-
-    pub(super) const fn set_incarnation_floor(&mut self, floor: Incarnation) {
-        self.incarnation_floor = Some(floor);
+        self.stage(keys::META, &out.finish().map_err(Trouble::Store)?)
     }
 
     // ---- the step
@@ -184,6 +183,7 @@ for_all_bounds! { FlashStep<> {
     fn clear(&mut self) {
         self.staged_len = 0;
         self.tokens = 0;
+        self.is_frozen = false;
         self.granted.clear();
         self.new_rows.clear();
     }
@@ -207,8 +207,8 @@ for_all_bounds! { FlashStep<> {
         if let Err(failure) = self.write_staged() {
             // An outcome that is not known may turn out to be a commit: the grants are kept.
             let granted = match &failure {
-                Failure::Unknown(_) => self.granted.clone(),
-                Failure::Store(_) | Failure::Corrupt(_) => heapless::Vec::new(),
+                Trouble::Unknown(_) => self.granted.clone(),
+                Trouble::Store(_) | Trouble::Corrupt(..) => heapless::Vec::new(),
             };
             self.abandon();
             self.granted = granted;
@@ -229,7 +229,7 @@ for_all_bounds! { FlashStep<> {
             let record = Record { key, value };
             match records.iter().position(|earlier| earlier.key == key) {
                 Some(at) => records.iter_mut().skip(at).take(1).for_each(|earlier| *earlier = record),
-                None => records.push(record).map_err(|_| Failure::Store(Error::TooMuch))?,
+                None => records.push(record).map_err(|_| Trouble::Store(Error::TooMuch))?,
             }
         }
         if !records.is_empty() || self.tokens > 0 {
@@ -249,7 +249,7 @@ for_all_bounds! { FlashStep<> {
 
     /// Puts a record; nothing deletes it.
     pub(super) fn stage(&mut self, key: u8, value: &[u8]) -> Outcomes<()> {
-        let too_much = Failure::Store(Error::TooMuch);
+        let too_much = Trouble::Store(Error::TooMuch);
         let Some(room) = self.staged.get_mut(self.staged_len..) else {
             return Err(too_much);
         };
@@ -278,7 +278,7 @@ for_all_bounds! { FlashStep<> {
             None => self.journal.get(key).map_err(|error| not_read(place, error))?,
         };
         match value {
-            Some(value) => Bytes::from_slice(value).map(Some).map_err(|_| corrupt(place, None)),
+            Some(value) => Bytes::from_slice(value).map(Some).map_err(|_| corrupt(place)),
             None => Ok(None),
         }
     }
@@ -317,79 +317,108 @@ for_all_bounds! { FlashStep<> {
             }
             let fixed = self.read(Self::KEYS_OF.name(kind, row), kind.place())?;
             let found = fixed.as_ref().and_then(|fixed| Reader(fixed).name());
-            if found.ok_or_else(|| corrupt(kind.place(), Some(name)))? == *name {
+            if found.ok_or(corrupt(kind.place()))? == *name {
                 return Ok(Some(row));
             }
         }
         Ok(None)
     }
 
-    /// Reads a row by its number.
-    pub(super) fn row<R: Row>(&mut self, row: usize) -> Outcomes<Option<R>> {
-        let (kind, place) = (R::KIND, R::KIND.place());
-        let fixed = self.read(Self::KEYS_OF.name(kind, row), place)?;
-        let state = self.read(Self::KEYS_OF.state(kind, row), place)?;
-        let (fixed, state) = match (fixed, state) {
-            (Some(fixed), Some(state)) => (fixed, state),
-            (None, None) => return Ok(None),
-            (Some(fixed), None) => return Err(corrupt(place, Reader(&fixed).name().as_ref())),
-            (None, Some(_)) => return Err(corrupt(place, None)),
-        };
-        let mut fixed = Reader(&fixed);
-        let name = fixed.name().ok_or_else(|| corrupt(place, None))?;
-        let read = R::read(name.clone(), fixed, Reader(&state), self)?;
-        let read = read.ok_or_else(|| corrupt(place, Some(&name)))?;
-        let Some((token, _)) = read.claim() else {
-            return Ok(Some(read));
-        };
-        let granted = self.granted.iter().rev();
-        let staged = granted.into_iter().find(|granted| granted.kind == kind && usize::from(granted.row) == row);
-        let expires_at = match staged {
+    /// The two records of a row.
+    fn records(&mut self, kind: Kind, row: usize) -> Outcomes<Option<(Bytes, Bytes)>> {
+        let fixed = self.read(Self::KEYS_OF.name(kind, row), kind.place())?;
+        let state = self.read(Self::KEYS_OF.state(kind, row), kind.place())?;
+        match (fixed, state) {
+            (Some(fixed), Some(state)) => Ok(Some((fixed, state))),
+            (None, None) => Ok(None),
+            (Some(_), None) | (None, Some(_)) => Err(corrupt(kind.place())),
+        }
+    }
+
+    /// Until when the claim under `token` on a row is live, if it was made since the power-up.
+    fn expiry_of(&self, kind: Kind, row: usize, token: Token) -> Option<TimeMs> {
+        let of_row = |granted: &&Granted| granted.kind == kind && usize::from(granted.row) == row;
+        match self.granted.iter().find(of_row) {
             Some(granted) if granted.token == token => Some(granted.expires_at),
             Some(_) | None => {
                 let slot = self.slots(kind).get(row).copied().unwrap_or_default();
-                let known = slot.expires_at_ms != 0 && slot.token == token.get() as u32;
-                if known { TimeMs::new(slot.expires_at_ms) } else { None }
+                let is_known = slot.expires_at_ms != 0 && slot.token == token.get() as u32;
+                if is_known { TimeMs::new(slot.expires_at_ms) } else { None }
             }
+        }
+    }
+
+    /// Reads a row by its number.
+    pub(super) fn row<R: Row>(&mut self, row: usize) -> Outcomes<Option<R>> {
+        let Some((fixed, state)) = self.records(R::KIND, row)? else {
+            return Ok(None);
         };
-        Ok(Some(match expires_at {
-            Some(expires_at) => read.expiring(Expiry::At(expires_at)),
-            None => read,
-        }))
+        let mut fixed = Reader(&fixed);
+        let name = fixed.name().ok_or(corrupt(R::KIND.place()))?;
+        let mut read = R::read(name, fixed, Reader(&state), self)?.ok_or(corrupt(R::KIND.place()))?;
+        let claim = read.claim();
+        if let Some(expires_at) = claim.and_then(|(token, _)| self.expiry_of(R::KIND, row, token)) {
+            read.expire(Expiry::At(expires_at));
+        }
+        Ok(Some(read))
+    }
+
+    fn encode<R: Row>(&mut self, row: &R, is_state: bool) -> Outcomes<Bytes> {
+        let mut out = Writer::default();
+        if is_state {
+            row.write_state(self, &mut out)?;
+        } else {
+            out.name(row.key());
+            row.write_fixed(self, &mut out)?;
+        }
+        out.finish().map_err(Trouble::Store)
     }
 
     fn put_row<R: Row>(&mut self, before: Option<&R>, after: &R) -> Outcomes<()> {
-        let kind = R::KIND;
-        let row = match self.find(kind, after.key())? {
-            Some(row) => row,
-            None => self.take_row(kind, after.key())?,
-        };
-        let dark = |row: &R| row.clone().expiring(Expiry::EarlierBoot);
-        if before.is_none_or(|before| !before.has_fixed_of(after)) {
-            let mut out = Writer::default();
-            out.name(after.key());
-            after.write_fixed(self, &mut out)?;
-            self.stage(Self::KEYS_OF.name(kind, row), &out.finish().map_err(Failure::Store)?)?;
-        }
-        if before.is_none_or(|before| dark(before) != dark(after)) {
-            let mut out = Writer::default();
-            after.write_state(self, &mut out)?;
-            self.stage(Self::KEYS_OF.state(kind, row), &out.finish().map_err(Failure::Store)?)?;
-        }
-        if let Some((token, Expiry::At(expires_at))) = after.claim() {
-            let granted = Granted { kind, row: row as u8, token, expires_at };
-            let earlier = self.granted.iter_mut().find(|earlier| earlier.kind == kind && earlier.row == row as u8);
-            match earlier {
-                Some(earlier) => *earlier = granted,
-                None => self.granted.push(granted).map_err(|_| Failure::Store(Error::TooMuch))?,
+        let row = self.row_of(R::KIND, after.key())?;
+        for is_state in [false, true] {
+            let mut encoded = [None, None];
+            // Compared as bytes, with no new numbers given to processes; then written with them.
+            self.is_frozen = true;
+            for (slot, row) in encoded.iter_mut().zip([before, Some(after)]) {
+                if let Some(row) = row {
+                    *slot = Some(self.encode(row, is_state)?);
+                }
             }
+            self.is_frozen = false;
+            if encoded[0] != encoded[1] {
+                let bytes = self.encode(after, is_state)?;
+                self.stage(Self::KEYS_OF.name(R::KIND, row) + u8::from(is_state), &bytes)?;
+            }
+        }
+        match after.claim() {
+            Some((token, Expiry::At(expires_at))) => {
+                self.grant(Granted { kind: R::KIND, row: row as u8, token, expires_at })
+            }
+            Some((_, Expiry::EarlierBoot)) | None => Ok(()),
+        }
+    }
+
+    fn grant(&mut self, granted: Granted) -> Outcomes<()> {
+        let of_row = |earlier: &&mut Granted| earlier.kind == granted.kind && earlier.row == granted.row;
+        match self.granted.iter_mut().find(of_row) {
+            Some(earlier) => *earlier = granted,
+            None => self.granted.push(granted).map_err(|_| Trouble::Store(Error::TooMuch))?,
         }
         Ok(())
     }
 
+    /// The row of this name, or a free one that it takes.
+    fn row_of(&mut self, kind: Kind, name: &Name) -> Outcomes<usize> {
+        match self.find(kind, name)? {
+            Some(row) => Ok(row),
+            None => self.take_row(kind, name),
+        }
+    }
+
     fn take_row(&mut self, kind: Kind, name: &Name) -> Outcomes<usize> {
         let hash = short_hash(kind, name);
-        let too_much = Failure::Store(Error::TooMuch);
+        let too_much = Trouble::Store(Error::TooMuch);
         let free = self.slots(kind).iter().position(|slot| !slot.used);
         let Some(row) = free else {
             return Err(too_much);
@@ -451,6 +480,9 @@ for_all_bounds! { FlashStep<> as References {
                 }
             }
         }
+        if self.is_frozen {
+            return Ok(None);
+        }
         if free.is_none() {
             let used = self.processes_in_use()?;
             free = (0..keys::PROCESSES_MAX as u8).find(|number| used & (1 << number) == 0);
@@ -493,11 +525,11 @@ for_all_bounds! { FlashStep<> as References {
 for_all_bounds! { FlashStep<> as Transaction {
     type Error = Error;
 
-    fn last_minted(&mut self) -> Outcomes<Option<Token>> {
+    fn last_minted(&mut self) -> Result<Option<Token>, Failure<Error>> {
         Ok(Token::presented(self.journal.last_token() + u64::from(self.tokens)))
     }
 
-    fn mint(&mut self) -> Outcomes<Option<Token>> {
+    fn mint(&mut self) -> Result<Option<Token>, Failure<Error>> {
         let number = self.journal.last_token() + u64::from(self.tokens) + 1;
         let token = Token::presented(number).filter(|_| number <= TOKEN_MAX);
         if token.is_some() {
@@ -506,22 +538,22 @@ for_all_bounds! { FlashStep<> as Transaction {
         Ok(token)
     }
 
-    fn incarnation_floor(&mut self) -> Outcomes<Option<Incarnation>> {
+    fn incarnation_floor(&mut self) -> Result<Option<Incarnation>, Failure<Error>> {
         Ok(self.incarnation_floor)
     }
 
     /// The frame of the step is its event.
-    fn append(&mut self, _: &Event) -> Outcomes<()> {
+    fn append(&mut self, _: &Event) -> Result<(), Failure<Error>> {
         Ok(())
     }
 
-    fn record_refusal(&mut self, call: &RefusedCall) -> Outcomes<()> {
+    fn record_refusal(&mut self, call: &RefusedCall) -> Result<(), Failure<Error>> {
         self.refused = Some(call.clone());
         self.refused_count = self.refused_count.saturating_add(1);
         Ok(())
     }
 
-    fn candidates(&mut self, query: Query<'_>, now: TimeMs, limit: usize) -> Outcomes<Candidates> {
+    fn candidates(&mut self, query: Query<'_>, now: TimeMs, limit: usize) -> Result<Candidates, Failure<Error>> {
         let mut found = Candidates::new();
         match query {
             Query::Deliverable(recipient) => {
@@ -575,7 +607,7 @@ for_all_bounds! { FlashStep<> as Transaction {
                     let AssignmentState::Running(attempt) = &assignment.state else {
                         continue;
                     };
-                    let lease: Option<ActorLease> = self.get(&assignment.actor)?;
+                    let lease: Option<ActorLease> = self.row_named(&assignment.actor)?;
                     let carried = lease.is_some_and(|lease| {
                         lease.claim().is_some_and(|held| held.token == attempt.lease_token)
                     });
@@ -601,7 +633,7 @@ for_all_bounds! { FlashStep<> {
             fixed.name()?;
             fixed.number()
         });
-        ordinal.ok_or_else(|| corrupt(Place::Message, None))
+        ordinal.ok_or(corrupt(Place::Message))
     }
 } }
 
@@ -620,17 +652,12 @@ impl<
     const FRAME: usize,
 > Table<R> for FlashStep<F, ACTORS, ASSIGNMENTS, MESSAGES, HOSTS, SESSIONS, GATES, PAGES, KEYS, FRAME, P>
 {
-    fn get(&mut self, key: &Name) -> Outcomes<Option<R>> {
-        match self.find(R::KIND, key)? {
-            Some(row) => self.row(row),
-            None => match R::pruned(key) {
-                Some(row) if self.is_buried(R::KIND, key)? => Ok(Some(row)),
-                Some(_) | None => Ok(None),
-            },
-        }
+    fn get(&mut self, key: &Name) -> Result<Option<R>, Failure<Error>> {
+        self.row_named(key)
+            .map_err(|trouble| trouble.about(R::KIND.place(), key))
     }
 
-    fn room_for(&mut self, key: &Name) -> Outcomes<Decision<()>> {
+    fn room_for(&mut self, key: &Name) -> Result<Decision<()>, Failure<Error>> {
         Ok(if self.has_room(R::KIND, key) {
             Ok(())
         } else {
@@ -638,10 +665,23 @@ impl<
         })
     }
 
-    fn put(&mut self, before: Option<&R>, after: &R) -> Outcomes<()> {
+    fn put(&mut self, before: Option<&R>, after: &R) -> Result<(), Failure<Error>> {
         self.put_row(before, after)
+            .map_err(|trouble| trouble.about(R::KIND.place(), after.key()))
     }
 }
+
+for_all_bounds! { FlashStep<> {
+    fn row_named<R: Row + Tombstone>(&mut self, name: &Name) -> Outcomes<Option<R>> {
+        match self.find(R::KIND, name)? {
+            Some(row) => self.row(row),
+            None => match R::pruned(name) {
+                Some(row) if self.is_buried(R::KIND, name)? => Ok(Some(row)),
+                Some(_) | None => Ok(None),
+            },
+        }
+    }
+} }
 
 /// What is left of a row of which only the name was kept.
 pub(super) trait Tombstone: Sized {
@@ -676,10 +716,6 @@ fn short_hash(kind: Kind, name: &Name) -> u16 {
     (hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48) as u16
 }
 
-pub(super) fn corrupt(place: Place, key: Option<&Name>) -> Failure<Error> {
-    Failure::Corrupt(Corrupt {
-        place,
-        key: key.cloned(),
-        why: "a row is not as it was written",
-    })
+pub(super) const fn corrupt(place: Place) -> Trouble {
+    Trouble::Corrupt(place, "a row is not as it was written")
 }

@@ -14,11 +14,11 @@ use super::codec::{self, Bytes, Writer};
 use super::keys::{self, Keys, Kind};
 use super::step::{Tombstone, corrupt};
 use super::{
-    ANSWER_BYTES_MAX, BODY_BYTES_MAX, CLIENTS, Clock, Error, FlashStep, Ledger, SUBJECT_BYTES_MAX, Slot,
+    ANSWER_BYTES_MAX, BODY_BYTES_MAX, CLIENTS, Clock, Error, FlashStep, Ledger, SUBJECT_BYTES_MAX, Slot, Trouble,
     for_all_bounds, not_committed,
 };
 
-type Outcomes<T> = Result<T, Failure<Error>>;
+type Outcomes<T> = Result<T, Trouble>;
 
 /// Bytes that a ledger keeps for a row and that no machine looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,16 +107,16 @@ for_all_bounds! { FlashStep<> {
     /// # Errors
     ///
     /// When they are too long or there is no such message.
-    pub fn keep_letter(&mut self, message: &Name, subject: &[u8], body: &[u8]) -> Outcomes<()> {
+    pub fn keep_letter(&mut self, message: &Name, subject: &[u8], body: &[u8]) -> Result<(), Failure<Error>> {
         if subject.len() > SUBJECT_BYTES_MAX || body.len() > BODY_BYTES_MAX {
             return Err(Failure::Store(Error::ContentTooLong));
         }
-        let row = self.find(Kind::Message, message)?.ok_or_else(|| corrupt(Place::Message, Some(message)))?;
+        let row = self.find(Kind::Message, message)?.ok_or(corrupt(Place::Message))?;
         let mut out = Writer::default();
         out.byte(subject.len() as u8);
         out.bytes(subject);
         out.bytes(body);
-        self.stage(Self::KEYS.body(row), &out.finish().map_err(Failure::Store)?)
+        Ok(self.stage(Self::KEYS.body(row), &out.finish().map_err(Trouble::Store)?)?)
     }
 
     /// Keeps the result of a message, an assignment or a session in the step that ends it.
@@ -124,13 +124,13 @@ for_all_bounds! { FlashStep<> {
     /// # Errors
     ///
     /// When it is too long or there is no such row.
-    pub fn keep_result(&mut self, place: Place, name: &Name, result: &[u8]) -> Outcomes<()> {
+    pub fn keep_result(&mut self, place: Place, name: &Name, result: &[u8]) -> Result<(), Failure<Error>> {
         if result.len() > BODY_BYTES_MAX {
             return Err(Failure::Store(Error::ContentTooLong));
         }
         let key = self.content_key(place, name, ContentKind::Result)?;
-        let key = key.ok_or_else(|| corrupt(place, Some(name)))?;
-        self.stage(key, result)
+        let key = key.ok_or(corrupt(place))?;
+        Ok(self.stage(key, result)?)
     }
 
     fn content_key(&mut self, place: Place, name: &Name, which: ContentKind) -> Outcomes<Option<u8>> {
@@ -152,7 +152,7 @@ for_all_bounds! { FlashStep<> {
     /// # Errors
     ///
     /// When they cannot be read.
-    pub fn content(&mut self, place: Place, name: &Name, which: ContentKind) -> Outcomes<Option<Content>> {
+    pub fn content(&mut self, place: Place, name: &Name, which: ContentKind) -> Result<Option<Content>, Failure<Error>> {
         match self.content_key(place, name, which)? {
             Some(key) => Ok(self.read(key, place)?.map(Content)),
             None => Ok(None),
@@ -164,14 +164,14 @@ for_all_bounds! { FlashStep<> {
     /// # Errors
     ///
     /// When it is too long, or the client has no number below [`CLIENTS`].
-    pub fn keep_answer(&mut self, client: u8, number: u32, answer: &[u8]) -> Outcomes<()> {
+    pub fn keep_answer(&mut self, client: u8, number: u32, answer: &[u8]) -> Result<(), Failure<Error>> {
         if answer.len() > ANSWER_BYTES_MAX || usize::from(client) >= CLIENTS {
             return Err(Failure::Store(Error::ContentTooLong));
         }
         let mut out = Writer::default();
         out.bytes(&number.to_le_bytes());
         out.bytes(answer);
-        self.stage(keys::ANSWERS + client, &out.finish().map_err(Failure::Store)?)
+        Ok(self.stage(keys::ANSWERS + client, &out.finish().map_err(Trouble::Store)?)?)
     }
 
     /// What is known of a client's request.
@@ -179,16 +179,16 @@ for_all_bounds! { FlashStep<> {
     /// # Errors
     ///
     /// When it cannot be read.
-    pub fn answered(&mut self, client: u8, number: u32) -> Outcomes<Replay> {
+    pub fn answered(&mut self, client: u8, number: u32) -> Result<Replay, Failure<Error>> {
         if usize::from(client) >= CLIENTS {
             return Ok(Replay::New);
         }
         let Some(kept) = self.read(keys::ANSWERS + client, Place::History)? else {
             return Ok(Replay::New);
         };
-        let (last, answer) = kept.split_first_chunk().ok_or_else(|| corrupt(Place::History, None))?;
+        let (last, answer) = kept.split_first_chunk().ok_or(corrupt(Place::History))?;
         let last = u32::from_le_bytes(*last);
-        let answer = Bytes::from_slice(answer).map_err(|_| corrupt(Place::History, None))?;
+        let answer = Bytes::from_slice(answer).map_err(|_| corrupt(Place::History))?;
         Ok(match number.cmp(&last) {
             core::cmp::Ordering::Greater => Replay::New,
             core::cmp::Ordering::Equal => Replay::Answered(Content(answer)),
@@ -215,7 +215,7 @@ for_all_bounds! { FlashStep<> {
             let key = keys::TOMBSTONES + record;
             let mut kept = self.read(key, kind.place())?.unwrap_or_default();
             if kept.len() < keys::TOMBSTONES_PER_RECORD * 8 {
-                kept.extend_from_slice(&hash).map_err(|_| Failure::Store(Error::TooMuch))?;
+                kept.extend_from_slice(&hash).map_err(|_| Trouble::Store(Error::TooMuch))?;
                 self.stage(key, &kept)?;
                 // The next one is emptied before it is needed, so that one is always the oldest.
                 if kept.len() == keys::TOMBSTONES_PER_RECORD * 8 {
@@ -225,7 +225,7 @@ for_all_bounds! { FlashStep<> {
                 return Ok(());
             }
         }
-        Err(corrupt(kind.place(), None))
+        Err(corrupt(kind.place()))
     }
 
     /// Drops the records of a row.
@@ -279,9 +279,8 @@ for_all_bounds! { FlashStep<> {
     }
 
     fn raise_floor(&mut self, floor: Incarnation) -> Outcomes<()> {
-        use keyfence_core::store::Transaction as _;
-        if self.incarnation_floor()?.is_none_or(|known| known < floor) {
-            self.set_incarnation_floor(floor);
+        if self.incarnation_floor.is_none_or(|known| known < floor) {
+            self.incarnation_floor = Some(floor);
             self.put_meta()?;
         }
         Ok(())
@@ -295,7 +294,7 @@ for_all_bounds! { Ledger<C: Clock> {
     /// # Errors
     ///
     /// When a row cannot be read or the ledger not written; rows pruned before stay so.
-    pub fn prune(&mut self) -> Outcomes<usize> {
+    pub fn prune(&mut self) -> Result<usize, Failure<Error>> {
         let mut pruned = 0;
         for kind in [Kind::Message, Kind::Assignment, Kind::Session] {
             for row in 0..self.step.slots(kind).len() {
@@ -318,9 +317,9 @@ for_all_bounds! { Ledger<C: Clock> {
     /// # Errors
     ///
     /// When it cannot be written.
-    pub fn lift_counter(&mut self, floor: Token) -> Outcomes<()> {
+    pub fn lift_counter(&mut self, floor: Token) -> Result<(), Failure<Error>> {
         self.step.begin()?;
-        self.step.journal.lift(floor.get()).map_err(not_committed)
+        Ok(self.step.journal.lift(floor.get()).map_err(not_committed)?)
     }
 
     /// Makes new sessions start above `floor`. Never lowers it.
@@ -328,7 +327,7 @@ for_all_bounds! { Ledger<C: Clock> {
     /// # Errors
     ///
     /// When it cannot be written.
-    pub fn raise_incarnation_floor(&mut self, floor: Incarnation) -> Outcomes<()> {
+    pub fn raise_incarnation_floor(&mut self, floor: Incarnation) -> Result<(), Failure<Error>> {
         self.upkeep(|step| step.raise_floor(floor))
     }
 
@@ -337,8 +336,9 @@ for_all_bounds! { Ledger<C: Clock> {
     /// # Errors
     ///
     /// When it cannot be read.
-    pub fn answered(&mut self, client: u8, number: u32) -> Outcomes<Replay> {
-        self.upkeep(|step| step.answered(client, number))
+    pub fn answered(&mut self, client: u8, number: u32) -> Result<Replay, Failure<Error>> {
+        self.step.begin()?;
+        self.step.answered(client, number)
     }
 
     /// The bytes that are kept for a row.
@@ -346,8 +346,9 @@ for_all_bounds! { Ledger<C: Clock> {
     /// # Errors
     ///
     /// When they cannot be read.
-    pub fn content(&mut self, place: Place, name: &Name, which: ContentKind) -> Outcomes<Option<Content>> {
-        self.upkeep(|step| step.content(place, name, which))
+    pub fn content(&mut self, place: Place, name: &Name, which: ContentKind) -> Result<Option<Content>, Failure<Error>> {
+        self.step.begin()?;
+        self.step.content(place, name, which)
     }
 
     /// The last refused call and how many there were since the last time this was asked, for the audit ring.
