@@ -165,8 +165,11 @@ pub(super) fn repair<F: NorFlash, P: Policy>(
             }
         }
     }
-    // A header that is valid and says another length: a torn frame on which a mount has put zeros.
+    // A header that is valid and says another length: a torn frame on which a mount has put zeros. More
+    // than one unit of zeros: a mount has put them, too.
+    let is_filled = mark + 1 < Region::<F>::PAGE_UNITS && region.look(page, mark + 1).is_like_mark();
     match as_stored {
+        None if is_filled => Err(NotFound::Nothing),
         Some(header) if header.len.div_ceil(Region::<F>::UNIT) != units => Err(NotFound::Nothing),
         Some(_) | None => Err(damaged),
     }

@@ -40,7 +40,8 @@ impl Kind {
             Self::Actor | Self::Host => 36 + 40,
             Self::Assignment => 104 + 70 + 67,
             Self::Message => 132 + 120 + 102 + 67,
-            Self::Session => 36 + 92 + 67,
+            // A claimed session's host is a row, and is referred to by number.
+            Self::Session => 36 + 72 + 67,
             Self::Gate => 88 + 12,
         }
     }
@@ -57,7 +58,7 @@ pub(super) const PROCESSES_MAX: usize = 12;
 /// Names that were pruned, as hashes.
 pub(super) const TOMBSTONES: u8 = PROCESSES + PROCESSES_MAX as u8;
 /// How many records of them, and how many hashes in a record.
-pub(super) const TOMBSTONE_RECORDS: usize = 8;
+pub(super) const TOMBSTONE_RECORDS: usize = 4;
 pub(super) const TOMBSTONES_PER_RECORD: usize = 8;
 /// The first key of a row.
 pub(super) const ROWS: u8 = TOMBSTONES + TOMBSTONE_RECORDS as u8;

@@ -23,6 +23,10 @@ const EXPIRIES_MAX: usize = 16;
 const NEW_ROWS_MAX: usize = 4;
 
 type Outcomes<T> = Result<T, Trouble>;
+/// Decodes the two records of a row; see [`FlashStep::load`].
+type Decode<'a, S> = &'a mut dyn FnMut(&mut S, Name, Reader<'_>, Reader<'_>) -> Outcomes<Option<Option<Token>>>;
+/// Encodes a record of a row, as it was or as it will be; see [`FlashStep::put_encoded`].
+type Encode<'a, S> = &'a mut dyn FnMut(&mut S, bool, bool, &mut Writer) -> Outcomes<bool>;
 
 /// An expiry that a step has granted.
 #[derive(Clone, Copy, Debug)]
@@ -348,53 +352,74 @@ for_all_bounds! { FlashStep<> {
         }
     }
 
-    /// Reads a row by its number.
-    pub(super) fn row<R: Row>(&mut self, row: usize) -> Outcomes<Option<R>> {
-        let Some((fixed, state)) = self.records(R::KIND, row)? else {
+    /// Reads the records of a row, has them decoded, and says until when the claim in it is live. The decoder gives the
+    /// token of that claim; `None` when the row is not as it was written.
+    fn load(&mut self, kind: Kind, row: usize, decode: Decode<'_, Self>) -> Outcomes<Option<TimeMs>> {
+        let Some((fixed, state)) = self.records(kind, row)? else {
             return Ok(None);
         };
         let mut fixed = Reader(&fixed);
-        let name = fixed.name().ok_or(corrupt(R::KIND.place()))?;
-        let mut read = R::read(name, fixed, Reader(&state), self)?.ok_or(corrupt(R::KIND.place()))?;
-        let claim = read.claim();
-        if let Some(expires_at) = claim.and_then(|(token, _)| self.expiry_of(R::KIND, row, token)) {
+        let name = fixed.name().ok_or(corrupt(kind.place()))?;
+        let claim = decode(self, name, fixed, Reader(&state))?.ok_or(corrupt(kind.place()))?;
+        Ok(claim.and_then(|token| self.expiry_of(kind, row, token)))
+    }
+
+    /// Reads a row by its number.
+    pub(super) fn row<R: Row>(&mut self, row: usize) -> Outcomes<Option<R>> {
+        let mut read = None;
+        let expires_at = self.load(R::KIND, row, &mut |step, name, fixed, state| {
+            read = R::read(name, fixed, state, step)?;
+            Ok(read.as_ref().map(|read: &R| read.claim().map(|(token, _)| token)))
+        })?;
+        if let (Some(read), Some(expires_at)) = (&mut read, expires_at) {
             read.expire(Expiry::At(expires_at));
         }
-        Ok(Some(read))
+        Ok(read)
     }
 
-    fn encode<R: Row>(&mut self, row: &R, is_state: bool) -> Outcomes<Bytes> {
-        let mut out = Writer::default();
-        if is_state {
-            row.write_state(self, &mut out)?;
-        } else {
-            out.name(row.key());
-            row.write_fixed(self, &mut out)?;
-        }
-        out.finish().map_err(Trouble::Store)
-    }
-
-    fn put_row<R: Row>(&mut self, before: Option<&R>, after: &R) -> Outcomes<()> {
-        let row = self.row_of(R::KIND, after.key())?;
-        for is_state in [false, true] {
-            let mut encoded = [None, None];
-            // Compared as bytes, with no new numbers given to processes; then written with them.
-            self.is_frozen = true;
-            for (slot, row) in encoded.iter_mut().zip([before, Some(after)]) {
-                if let Some(row) = row {
-                    *slot = Some(self.encode(row, is_state)?);
+    fn put_row<R: Row>(&mut self, before: Option<&R>, after: &R) -> Result<(), Failure<Error>> {
+        let put = self.put_encoded(R::KIND, after.key(), after.claim(), &mut |step, is_before, is_state, out| {
+            match if is_before { before } else { Some(after) } {
+                None => Ok(false),
+                Some(row) if is_state => row.write_state(step, out).map(|()| true),
+                Some(row) => {
+                    out.name(row.key());
+                    row.write_fixed(step, out).map(|()| true)
                 }
             }
+        });
+        put.map_err(|trouble| trouble.about(R::KIND.place(), after.key()))
+    }
+
+    /// Puts those records of a row that differ from what they were before. The encoder says whether there was a row.
+    fn put_encoded(
+        &mut self,
+        kind: Kind,
+        name: &Name,
+        claim: Option<(Token, Expiry)>,
+        encode: Encode<'_, Self>,
+    ) -> Outcomes<()> {
+        let row = match self.find(kind, name)? {
+            Some(row) => row,
+            None => self.take_row(kind, name)?,
+        };
+        for is_state in [false, true] {
+            // Compared as bytes, with no new numbers given to processes; then written with them.
+            let mut encoded = |step: &mut Self, is_before: bool| {
+                let mut out = Writer::default();
+                let is_there = encode(step, is_before, is_state, &mut out)?;
+                let bytes = out.finish().map_err(Trouble::Store)?;
+                Ok(is_there.then_some(bytes))
+            };
+            self.is_frozen = true;
+            let is_same = encoded(self, true)? == encoded(self, false)?;
             self.is_frozen = false;
-            if encoded[0] != encoded[1] {
-                let bytes = self.encode(after, is_state)?;
-                self.stage(Self::KEYS_OF.name(R::KIND, row) + u8::from(is_state), &bytes)?;
+            if !is_same && let Some(bytes) = encoded(self, false)? {
+                self.stage(Self::KEYS_OF.name(kind, row) + u8::from(is_state), &bytes)?;
             }
         }
-        match after.claim() {
-            Some((token, Expiry::At(expires_at))) => {
-                self.grant(Granted { kind: R::KIND, row: row as u8, token, expires_at })
-            }
+        match claim {
+            Some((token, Expiry::At(expires_at))) => self.grant(Granted { kind, row: row as u8, token, expires_at }),
             Some((_, Expiry::EarlierBoot)) | None => Ok(()),
         }
     }
@@ -406,14 +431,6 @@ for_all_bounds! { FlashStep<> {
             None => self.granted.push(granted).map_err(|_| Trouble::Store(Error::TooMuch))?,
         }
         Ok(())
-    }
-
-    /// The row of this name, or a free one that it takes.
-    fn row_of(&mut self, kind: Kind, name: &Name) -> Outcomes<usize> {
-        match self.find(kind, name)? {
-            Some(row) => Ok(row),
-            None => self.take_row(kind, name),
-        }
     }
 
     fn take_row(&mut self, kind: Kind, name: &Name) -> Outcomes<usize> {
@@ -667,21 +684,34 @@ impl<
 
     fn put(&mut self, before: Option<&R>, after: &R) -> Result<(), Failure<Error>> {
         self.put_row(before, after)
-            .map_err(|trouble| trouble.about(R::KIND.place(), after.key()))
     }
 }
 
 for_all_bounds! { FlashStep<> {
     fn row_named<R: Row + Tombstone>(&mut self, name: &Name) -> Outcomes<Option<R>> {
-        match self.find(R::KIND, name)? {
-            Some(row) => self.row(row),
-            None => match R::pruned(name) {
-                Some(row) if self.is_buried(R::KIND, name)? => Ok(Some(row)),
-                Some(_) | None => Ok(None),
-            },
+        match self.find_or_buried(R::KIND, name)? {
+            Whereabouts::Row(row) => self.row(row),
+            Whereabouts::Buried => Ok(R::pruned(name)),
+            Whereabouts::Nowhere => Ok(None),
         }
     }
+
+    fn find_or_buried(&mut self, kind: Kind, name: &Name) -> Outcomes<Whereabouts> {
+        Ok(match self.find(kind, name)? {
+            Some(row) => Whereabouts::Row(row),
+            None if self.is_buried(kind, name)? => Whereabouts::Buried,
+            None => Whereabouts::Nowhere,
+        })
+    }
 } }
+
+/// Where a row is.
+enum Whereabouts {
+    Row(usize),
+    /// It was pruned.
+    Buried,
+    Nowhere,
+}
 
 /// What is left of a row of which only the name was kept.
 pub(super) trait Tombstone: Sized {

@@ -198,6 +198,9 @@ for_all_bounds! { FlashStep<> {
 
     /// Whether a name was pruned.
     pub(super) fn is_buried(&mut self, kind: Kind, name: &Name) -> Outcomes<bool> {
+        if !matches!(kind, Kind::Message | Kind::Assignment) {
+            return Ok(false);
+        }
         let hash = codec::hash(kind as u8, name.as_str()).to_le_bytes();
         for record in 0..keys::TOMBSTONE_RECORDS as u8 {
             let kept = self.read(keys::TOMBSTONES + record, kind.place())?;
@@ -289,7 +292,7 @@ for_all_bounds! { FlashStep<> {
 
 for_all_bounds! { Ledger<C: Clock> {
     /// Prunes every finished row (contract, rule 7): a message or an assignment leaves its name, as a hash among the last
-    /// 56 to 64; a session raises the floor that new sessions start above. Gives how many rows were pruned.
+    /// 24 to 32; a session raises the floor that new sessions start above. Gives how many rows were pruned.
     ///
     /// # Errors
     ///
