@@ -212,7 +212,7 @@ where
             last + REACH_UNITS
         };
         let (mut solid, mut unit, mut may_be_mark) = (0, from, false);
-        let (mut is_behind_used, mut filled_ahead) = (false, None);
+        let mut junk = 0;
         while unit <= stop || solid < SOLID_UNITS {
             if unit >= Self::PAGE_UNITS {
                 return None;
@@ -227,22 +227,20 @@ where
             }
             let look = self.region.look(page, unit);
             let large = Self::UNIT > SMALL_UNIT_BYTES;
-            let was_behind_used = core::mem::replace(&mut is_behind_used, !look.is_blank());
-            if filled_ahead == Some(unit) {
-                solid += 1;
-                may_be_mark = false;
-                is_behind_used = false;
-            } else if !look.is_blank() {
+            let behind_junk = core::mem::take(&mut junk);
+            if !look.is_blank() {
                 may_be_mark = large && (unit == from || !look.is_zero());
+                junk = if look.is_zero() { 0 } else { behind_junk + 1 };
                 solid = 0;
-            } else if may_be_mark {
+            } else if may_be_mark || behind_junk >= 2 {
+                // Zeros there could be taken for a mark, now or by a later mount.
                 may_be_mark = false;
                 stop += 1;
             } else if self.is_mark_place(page, from, unit) {
                 // It may seem so only, and be the weak first unit of a frame.
                 may_be_mark = large;
                 stop += 1;
-            } else if self.fill_one(page, from, unit, was_behind_used, &mut filled_ahead) {
+            } else if self.region.zero(page, unit) {
                 solid += 1;
             } else {
                 solid = 0;
@@ -251,28 +249,6 @@ where
             unit += 1;
         }
         Some(unit)
-    }
-
-    /// Zeroes a unit of the doubtful zone. Behind a used one the next is zeroed first: a single unit of zeros there would
-    /// look like the mark of what is before it.
-    fn fill_one(
-        &mut self,
-        page: usize,
-        from: usize,
-        unit: usize,
-        is_behind_used: bool,
-        filled_ahead: &mut Option<usize>,
-    ) -> bool {
-        let next = unit + 1;
-        if is_behind_used
-            && next < Self::PAGE_UNITS
-            && self.region.look(page, next).is_blank()
-            && !self.is_mark_place(page, from, next)
-            && self.region.zero(page, next)
-        {
-            *filled_ahead = Some(next);
-        }
-        self.region.zero(page, unit)
     }
 
     /// Whether a frame with a header somewhere from `from` on would have its mark at `unit`.
