@@ -1,0 +1,751 @@
+//! The atomic step: reads rows, gathers what is put, commits it as one frame (R1).
+
+use embedded_storage::nor_flash::NorFlash;
+use keyfence_core::actor::ActorLease;
+use keyfence_core::attempt::{Assignment, AssignmentState};
+use keyfence_core::event::Event;
+use keyfence_core::mailbox::{Message, MessageState};
+use keyfence_core::refusal::RefusedCall;
+use keyfence_core::store::{Candidates, Failure, Place, Query, Table, Transaction};
+use keyfence_core::{Decision, Expiry, Incarnation, LedgerId, Name, ProcessId, Reason, Refusal, TimeMs, Token};
+
+use super::codec::{self, Bytes, Reader, Writer};
+use super::keys::{self, Keys, Kind};
+use super::rows::{PROCESS_INLINE, References, Row};
+use super::{Error, NAME_BYTES_MAX, Slot, Trouble, for_all_bounds, not_committed, not_read};
+use crate::journal::{Journal, Law, MountError, Policy, Record, Report, TOKEN_MAX};
+
+/// Records that one step can write.
+const RECORDS_MAX: usize = 24;
+/// Rows whose expiries one step can move.
+const EXPIRIES_MAX: usize = 16;
+/// Rows that one step can make.
+const NEW_ROWS_MAX: usize = 4;
+
+type Outcomes<T> = Result<T, Trouble>;
+/// Decodes the two records of a row; see [`FlashStep::load`].
+type Decode<'a, S> = &'a mut dyn FnMut(&mut S, Name, Reader<'_>, Reader<'_>) -> Outcomes<Option<Option<Token>>>;
+/// Encodes a record of a row, as it was or as it will be; see [`FlashStep::put_encoded`].
+type Encode<'a, S> = &'a mut dyn FnMut(&mut S, bool, bool, &mut Writer) -> Outcomes<bool>;
+
+/// An expiry that a step has granted.
+#[derive(Clone, Copy, Debug)]
+struct Granted {
+    kind: Kind,
+    row: u8,
+    token: Token,
+    expires_at: TimeMs,
+}
+
+/// What a step of the flash ledger works on. Between steps it is the ledger itself, without its clock.
+pub struct FlashStep<
+    F,
+    const ACTORS: usize = 8,
+    const ASSIGNMENTS: usize = 8,
+    const MESSAGES: usize = 16,
+    const HOSTS: usize = 4,
+    const SESSIONS: usize = 8,
+    const GATES: usize = 4,
+    const PAGES: usize = 8,
+    const KEYS: usize = 184,
+    const FRAME: usize = 416,
+    P = Law,
+> {
+    pub(super) journal: Journal<F, PAGES, KEYS, FRAME, P>,
+    pub(super) id: LedgerId,
+    pub(super) incarnation_floor: Option<Incarnation>,
+    actors: [Slot; ACTORS],
+    assignments: [Slot; ASSIGNMENTS],
+    messages: [Slot; MESSAGES],
+    hosts: [Slot; HOSTS],
+    sessions: [Slot; SESSIONS],
+    gates: [Slot; GATES],
+    /// Tells this power-up from others; 0 before the first.
+    epoch: u32,
+    /// The records put so far, each with key and length.
+    staged: [u8; FRAME],
+    staged_len: usize,
+    tokens: u32,
+    /// No process is given a number now.
+    is_frozen: bool,
+    granted: heapless::Vec<Granted, EXPIRIES_MAX>,
+    new_rows: heapless::Vec<(Kind, u8), NEW_ROWS_MAX>,
+    refused: Option<RefusedCall>,
+    refused_count: u32,
+}
+
+for_all_bounds! { FlashStep<> {
+    const KEYS_OF: Keys = Keys { counts: [ACTORS, ASSIGNMENTS, MESSAGES, HOSTS, SESSIONS, GATES] };
+
+    /// How many keys the journal of such a ledger needs.
+    pub const KEYS_NEEDED: usize = Self::KEYS_OF.needed();
+
+    pub(super) const fn new(journal: Journal<F, PAGES, KEYS, FRAME, P>) -> Self {
+        const {
+            assert!(Self::KEYS_NEEDED <= KEYS, "the journal of a ledger with these bounds needs more keys");
+            assert!(KEYS <= 0xf0, "a journal has at most 240 keys");
+        }
+        const EMPTY: Slot = Slot { used: false, hash: 0, token: 0, expires_at_ms: 0 };
+        Self {
+            journal,
+            id: LedgerId::from_bytes([0; 16]),
+            incarnation_floor: None,
+            actors: [EMPTY; ACTORS],
+            assignments: [EMPTY; ASSIGNMENTS],
+            messages: [EMPTY; MESSAGES],
+            hosts: [EMPTY; HOSTS],
+            sessions: [EMPTY; SESSIONS],
+            gates: [EMPTY; GATES],
+            epoch: 0,
+            staged: [0; FRAME],
+            staged_len: 0,
+            tokens: 0,
+            is_frozen: false,
+            granted: heapless::Vec::new(),
+            new_rows: heapless::Vec::new(),
+            refused: None,
+            refused_count: 0,
+        }
+    }
+
+    // ---- starting
+
+    /// Forgets every expiry: a power-up does not know how long it was dark (R3).
+    pub(super) fn forget_expiries(&mut self) {
+        for kind in Kind::ALL {
+            self.slots_mut(kind).iter_mut().for_each(|slot| slot.expires_at_ms = 0);
+        }
+        self.epoch = 0;
+        self.granted.clear();
+    }
+
+    /// Mounts and settles the journal and looks which rows there are.
+    pub(super) fn open(&mut self, floor: u64) -> Outcomes<Report> {
+        self.journal.mount().map_err(|error| Trouble::Store(Error::Mount(error)))?;
+        let report = self.journal.settle(floor).map_err(|error| Trouble::Store(Error::Settle(error)))?;
+        if self.epoch == 0 {
+            self.epoch = report.boot;
+        }
+        // What a step with an unknown outcome had granted counts if its token is there.
+        let granted = core::mem::take(&mut self.granted);
+        self.clear();
+        let meta = self.read(keys::META, Place::Counter)?;
+        let meta = meta.ok_or(Trouble::Store(Error::Mount(MountError::Unprovisioned)))?;
+        let mut reader = Reader(&meta);
+        let read = (reader.ledger(), reader.number());
+        let (Some(id), Some(floor)) = read else {
+            return Err(corrupt(Place::Counter));
+        };
+        self.id = id;
+        self.incarnation_floor = Incarnation::presented(floor);
+        for kind in Kind::ALL {
+            for row in 0..Self::KEYS_OF.count(kind) {
+                let name = self.read(Self::KEYS_OF.name(kind, row), kind.place())?;
+                let name = match name {
+                    Some(name) => Some(Reader(&name).name().ok_or(corrupt(kind.place()))?),
+                    None => None,
+                };
+                if let Some(slot) = self.slots_mut(kind).get_mut(row) {
+                    slot.used = name.is_some();
+                    slot.hash = name.as_ref().map_or(0, |name| short_hash(kind, name));
+                }
+            }
+        }
+        granted.iter().for_each(|granted| self.expire(granted));
+        Ok(report)
+    }
+
+    /// Writes the first records of a new ledger.
+    pub(super) fn create(&mut self, id: LedgerId) -> Outcomes<()> {
+        self.journal.mount().map_err(|error| Trouble::Store(Error::Mount(error)))?;
+        self.journal.settle(0).map_err(|error| Trouble::Store(Error::Settle(error)))?;
+        self.id = id;
+        self.incarnation_floor = None;
+        self.clear();
+        self.put_meta()?;
+        self.commit()
+    }
+
+    pub(super) fn put_meta(&mut self) -> Outcomes<()> {
+        let mut out = Writer::default();
+        out.bytes(self.id.as_bytes());
+        out.number(self.incarnation_floor.map_or(0, Incarnation::get));
+        self.stage(keys::META, &out.finish().map_err(Trouble::Store)?)
+    }
+
+    // ---- the step
+
+    /// Begins a step; mounts the journal again if its last outcome is not known.
+    pub(super) fn begin(&mut self) -> Outcomes<()> {
+        if !self.journal.is_open() {
+            self.open(0)?;
+        }
+        self.clear();
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.staged_len = 0;
+        self.tokens = 0;
+        self.is_frozen = false;
+        self.granted.clear();
+        self.new_rows.clear();
+    }
+
+    /// Drops what the step has put.
+    pub(super) fn abandon(&mut self) {
+        for (kind, row) in core::mem::take(&mut self.new_rows) {
+            if let Some(slot) = self.slots_mut(kind).get_mut(usize::from(row)) {
+                *slot = Slot::default();
+            }
+        }
+        self.clear();
+    }
+
+    pub(super) const fn forget_tokens(&mut self) {
+        self.tokens = 0;
+    }
+
+    /// Commits what the step has put, all or nothing.
+    pub(super) fn commit(&mut self) -> Outcomes<()> {
+        if let Err(failure) = self.write_staged() {
+            // An outcome that is not known may turn out to be a commit: the grants are kept.
+            let granted = match &failure {
+                Trouble::Unknown(_) => self.granted.clone(),
+                Trouble::Store(_) | Trouble::Corrupt(..) => heapless::Vec::new(),
+            };
+            self.abandon();
+            self.granted = granted;
+            return Err(failure);
+        }
+        let granted = core::mem::take(&mut self.granted);
+        granted.iter().for_each(|granted| self.expire(granted));
+        self.clear();
+        Ok(())
+    }
+
+    /// What was staged as one batch of the journal; of several records of a key the last.
+    fn write_staged(&mut self) -> Outcomes<()> {
+        let mut records: heapless::Vec<Record<'_>, RECORDS_MAX> = heapless::Vec::new();
+        let mut rest = self.staged.get(..self.staged_len).unwrap_or(&[]);
+        while let Some((key, value, behind)) = next_staged(rest) {
+            rest = behind;
+            let record = Record { key, value };
+            match records.iter().position(|earlier| earlier.key == key) {
+                Some(at) => records.iter_mut().skip(at).take(1).for_each(|earlier| *earlier = record),
+                None => records.push(record).map_err(|_| Trouble::Store(Error::TooMuch))?,
+            }
+        }
+        if !records.is_empty() || self.tokens > 0 {
+            let _committed = self.journal.commit(&records, self.tokens).map_err(not_committed)?;
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self, granted: &Granted) {
+        if let Some(slot) = self.slots_mut(granted.kind).get_mut(usize::from(granted.row)) {
+            slot.token = granted.token.get() as u32;
+            slot.expires_at_ms = granted.expires_at.as_ms();
+        }
+    }
+
+    // ---- records
+
+    /// Puts a record; nothing deletes it.
+    pub(super) fn stage(&mut self, key: u8, value: &[u8]) -> Outcomes<()> {
+        let too_much = Trouble::Store(Error::TooMuch);
+        let Some(room) = self.staged.get_mut(self.staged_len..) else {
+            return Err(too_much);
+        };
+        let len = value.len();
+        let head: &[u8] = if len < 0x80 { &[key, len as u8] } else { &[key, len as u8 | 0x80, (len >> 7) as u8] };
+        if room.len() < head.len() + len {
+            return Err(too_much);
+        }
+        room.iter_mut().zip(head.iter().chain(value)).for_each(|(slot, byte)| *slot = *byte);
+        self.staged_len += head.len() + len;
+        Ok(())
+    }
+
+    /// The record of `key` as this step sees it.
+    pub(super) fn read(&mut self, key: u8, place: Place) -> Outcomes<Option<Bytes>> {
+        let mut rest = self.staged.get(..self.staged_len).unwrap_or(&[]);
+        let mut staged = None;
+        while let Some((at, value, behind)) = next_staged(rest) {
+            if at == key {
+                staged = Some(value);
+            }
+            rest = behind;
+        }
+        let value = match staged {
+            Some(value) => Some(value).filter(|value| !value.is_empty()),
+            None => self.journal.get(key).map_err(|error| not_read(place, error))?,
+        };
+        match value {
+            Some(value) => Bytes::from_slice(value).map(Some).map_err(|_| corrupt(place)),
+            None => Ok(None),
+        }
+    }
+
+    // ---- rows
+
+    pub(super) fn slots(&self, kind: Kind) -> &[Slot] {
+        match kind {
+            Kind::Actor => &self.actors,
+            Kind::Assignment => &self.assignments,
+            Kind::Message => &self.messages,
+            Kind::Host => &self.hosts,
+            Kind::Session => &self.sessions,
+            Kind::Gate => &self.gates,
+        }
+    }
+
+    pub(super) fn slots_mut(&mut self, kind: Kind) -> &mut [Slot] {
+        match kind {
+            Kind::Actor => &mut self.actors,
+            Kind::Assignment => &mut self.assignments,
+            Kind::Message => &mut self.messages,
+            Kind::Host => &mut self.hosts,
+            Kind::Session => &mut self.sessions,
+            Kind::Gate => &mut self.gates,
+        }
+    }
+
+    /// The row of this name.
+    pub(super) fn find(&mut self, kind: Kind, name: &Name) -> Outcomes<Option<usize>> {
+        let hash = short_hash(kind, name);
+        for row in 0..self.slots(kind).len() {
+            let slot = self.slots(kind).get(row).copied().unwrap_or_default();
+            if !slot.used || slot.hash != hash {
+                continue;
+            }
+            let fixed = self.read(Self::KEYS_OF.name(kind, row), kind.place())?;
+            let found = fixed.as_ref().and_then(|fixed| Reader(fixed).name());
+            if found.ok_or(corrupt(kind.place()))? == *name {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The two records of a row.
+    fn records(&mut self, kind: Kind, row: usize) -> Outcomes<Option<(Bytes, Bytes)>> {
+        let fixed = self.read(Self::KEYS_OF.name(kind, row), kind.place())?;
+        let state = self.read(Self::KEYS_OF.state(kind, row), kind.place())?;
+        match (fixed, state) {
+            (Some(fixed), Some(state)) => Ok(Some((fixed, state))),
+            (None, None) => Ok(None),
+            (Some(_), None) | (None, Some(_)) => Err(corrupt(kind.place())),
+        }
+    }
+
+    /// Until when the claim under `token` on a row is live, if it was made since the power-up.
+    fn expiry_of(&self, kind: Kind, row: usize, token: Token) -> Option<TimeMs> {
+        let of_row = |granted: &&Granted| granted.kind == kind && usize::from(granted.row) == row;
+        match self.granted.iter().find(of_row) {
+            Some(granted) if granted.token == token => Some(granted.expires_at),
+            Some(_) | None => {
+                let slot = self.slots(kind).get(row).copied().unwrap_or_default();
+                let is_known = slot.expires_at_ms != 0 && slot.token == token.get() as u32;
+                if is_known { TimeMs::new(slot.expires_at_ms) } else { None }
+            }
+        }
+    }
+
+    /// Reads the records of a row, has them decoded, and says until when the claim in it is live. The decoder gives the
+    /// token of that claim; `None` when the row is not as it was written.
+    fn load(&mut self, kind: Kind, row: usize, decode: Decode<'_, Self>) -> Outcomes<Option<TimeMs>> {
+        let Some((fixed, state)) = self.records(kind, row)? else {
+            return Ok(None);
+        };
+        let mut fixed = Reader(&fixed);
+        let name = fixed.name().ok_or(corrupt(kind.place()))?;
+        let claim = decode(self, name, fixed, Reader(&state))?.ok_or(corrupt(kind.place()))?;
+        Ok(claim.and_then(|token| self.expiry_of(kind, row, token)))
+    }
+
+    /// Reads a row by its number.
+    pub(super) fn row<R: Row>(&mut self, row: usize) -> Outcomes<Option<R>> {
+        let mut read = None;
+        let expires_at = self.load(R::KIND, row, &mut |step, name, fixed, state| {
+            read = R::read(name, fixed, state, step)?;
+            Ok(read.as_ref().map(|read: &R| read.claim().map(|(token, _)| token)))
+        })?;
+        if let (Some(read), Some(expires_at)) = (&mut read, expires_at) {
+            read.expire(Expiry::At(expires_at));
+        }
+        Ok(read)
+    }
+
+    fn put_row<R: Row>(&mut self, before: Option<&R>, after: &R) -> Result<(), Failure<Error>> {
+        let put = self.put_encoded(R::KIND, after.key(), after.claim(), &mut |step, is_before, is_state, out| {
+            match if is_before { before } else { Some(after) } {
+                None => Ok(false),
+                Some(row) if is_state => row.write_state(step, out).map(|()| true),
+                Some(row) => {
+                    out.name(row.key());
+                    row.write_fixed(step, out).map(|()| true)
+                }
+            }
+        });
+        put.map_err(|trouble| trouble.about(R::KIND.place(), after.key()))
+    }
+
+    /// Puts those records of a row that differ from what they were before. The encoder says whether there was a row.
+    fn put_encoded(
+        &mut self,
+        kind: Kind,
+        name: &Name,
+        claim: Option<(Token, Expiry)>,
+        encode: Encode<'_, Self>,
+    ) -> Outcomes<()> {
+        let row = match self.find(kind, name)? {
+            Some(row) => row,
+            None => self.take_row(kind, name)?,
+        };
+        for is_state in [false, true] {
+            // Compared as bytes, with no new numbers given to processes; then written with them.
+            let mut encoded = |step: &mut Self, is_before: bool| {
+                let mut out = Writer::default();
+                let is_there = encode(step, is_before, is_state, &mut out)?;
+                let bytes = out.finish().map_err(Trouble::Store)?;
+                Ok(is_there.then_some(bytes))
+            };
+            self.is_frozen = true;
+            let is_same = encoded(self, true)? == encoded(self, false)?;
+            self.is_frozen = false;
+            if !is_same && let Some(bytes) = encoded(self, false)? {
+                self.stage(Self::KEYS_OF.name(kind, row) + u8::from(is_state), &bytes)?;
+            }
+        }
+        match claim {
+            Some((token, Expiry::At(expires_at))) => self.grant(Granted { kind, row: row as u8, token, expires_at }),
+            Some((_, Expiry::EarlierBoot)) | None => Ok(()),
+        }
+    }
+
+    fn grant(&mut self, granted: Granted) -> Outcomes<()> {
+        let of_row = |earlier: &&mut Granted| earlier.kind == granted.kind && earlier.row == granted.row;
+        match self.granted.iter_mut().find(of_row) {
+            Some(earlier) => *earlier = granted,
+            None => self.granted.push(granted).map_err(|_| Trouble::Store(Error::TooMuch))?,
+        }
+        Ok(())
+    }
+
+    fn take_row(&mut self, kind: Kind, name: &Name) -> Outcomes<usize> {
+        let hash = short_hash(kind, name);
+        let too_much = Trouble::Store(Error::TooMuch);
+        let free = self.slots(kind).iter().position(|slot| !slot.used);
+        let Some(row) = free else {
+            return Err(too_much);
+        };
+        self.new_rows.push((kind, row as u8)).map_err(|_| too_much)?;
+        if let Some(slot) = self.slots_mut(kind).get_mut(row) {
+            *slot = Slot { used: true, hash, ..Slot::default() };
+        }
+        Ok(row)
+    }
+
+    /// Bytes set aside for what there is (R5).
+    pub(super) fn reserved_bytes(&self) -> usize {
+        let rows = Kind::ALL.iter().map(|kind| {
+            let used = self.slots(*kind).iter().filter(|slot| slot.used).count();
+            used * kind.row_bytes_max()
+        });
+        keys::OTHER_BYTES_MAX + rows.sum::<usize>()
+    }
+
+    fn has_room(&self, kind: Kind, name: &Name) -> bool {
+        let is_free = self.slots(kind).iter().any(|slot| !slot.used);
+        let bytes = self.reserved_bytes() + kind.row_bytes_max();
+        is_free && name.as_str().len() <= NAME_BYTES_MAX && bytes <= self.journal.capacity_bytes()
+    }
+
+    /// The last refused call and how many there were, and forgets them.
+    pub(super) fn take_refused(&mut self) -> Option<(RefusedCall, u32)> {
+        let count = core::mem::take(&mut self.refused_count);
+        self.refused.take().map(|call| (call, count))
+    }
+
+    /// The processes that rows refer to by number, one bit each.
+    fn processes_in_use(&mut self) -> Outcomes<u32> {
+        let mut used = 0u32;
+        for kind in Kind::ALL {
+            for row in 0..self.slots(kind).len() {
+                if !self.slots(kind).get(row).is_some_and(|slot| slot.used) {
+                    continue;
+                }
+                let state = self.read(Self::KEYS_OF.state(kind, row), kind.place())?;
+                let number = state.as_ref().and_then(|state| state.get(1)).copied();
+                used |= number.filter(|number| *number < PROCESS_INLINE).map_or(0, |number| 1 << (number & 31));
+            }
+        }
+        Ok(used)
+    }
+} }
+
+for_all_bounds! { FlashStep<> as References {
+    fn process_number(&mut self, process: ProcessId) -> Outcomes<Option<u8>> {
+        let mut free = None;
+        for number in 0..keys::PROCESSES_MAX as u8 {
+            match self.read(keys::PROCESSES + number, Place::Counter)? {
+                Some(known) if known == process.as_bytes()[..] => return Ok(Some(number)),
+                Some(_) => {}
+                None => {
+                    free.get_or_insert(number);
+                }
+            }
+        }
+        if self.is_frozen {
+            return Ok(None);
+        }
+        if free.is_none() {
+            let used = self.processes_in_use()?;
+            free = (0..keys::PROCESSES_MAX as u8).find(|number| used & (1 << number) == 0);
+        }
+        if let Some(number) = free {
+            self.stage(keys::PROCESSES + number, process.as_bytes())?;
+        }
+        Ok(free)
+    }
+
+    fn process(&mut self, number: u8) -> Outcomes<Option<ProcessId>> {
+        if usize::from(number) >= keys::PROCESSES_MAX {
+            return Ok(None);
+        }
+        let process = self.read(keys::PROCESSES + number, Place::Counter)?;
+        Ok(process.and_then(|process| process[..].try_into().ok()).map(ProcessId::from_bytes))
+    }
+
+    fn row_number(&mut self, kind: Kind, name: &Name) -> Outcomes<Option<u8>> {
+        Ok(self.find(kind, name)?.map(|row| row as u8))
+    }
+
+    fn row_name(&mut self, kind: Kind, number: u8) -> Outcomes<Option<Name>> {
+        if usize::from(number) >= self.slots(kind).len() {
+            return Ok(None);
+        }
+        let fixed = self.read(Self::KEYS_OF.name(kind, number.into()), kind.place())?;
+        Ok(fixed.and_then(|fixed| Reader(&fixed).name()))
+    }
+
+    fn ordinal(&self) -> u64 {
+        self.journal.report().map_or(0, |report| report.sequence)
+    }
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+} }
+
+for_all_bounds! { FlashStep<> as Transaction {
+    type Error = Error;
+
+    fn last_minted(&mut self) -> Result<Option<Token>, Failure<Error>> {
+        Ok(Token::presented(self.journal.last_token() + u64::from(self.tokens)))
+    }
+
+    fn mint(&mut self) -> Result<Option<Token>, Failure<Error>> {
+        let number = self.journal.last_token() + u64::from(self.tokens) + 1;
+        let token = Token::presented(number).filter(|_| number <= TOKEN_MAX);
+        if token.is_some() {
+            self.tokens += 1;
+        }
+        Ok(token)
+    }
+
+    fn incarnation_floor(&mut self) -> Result<Option<Incarnation>, Failure<Error>> {
+        Ok(self.incarnation_floor)
+    }
+
+    /// The frame of the step is its event.
+    fn append(&mut self, _: &Event) -> Result<(), Failure<Error>> {
+        Ok(())
+    }
+
+    fn record_refusal(&mut self, call: &RefusedCall) -> Result<(), Failure<Error>> {
+        self.refused = Some(call.clone());
+        self.refused_count = self.refused_count.saturating_add(1);
+        Ok(())
+    }
+
+    fn candidates(&mut self, query: Query<'_>, now: TimeMs, limit: usize) -> Result<Candidates, Failure<Error>> {
+        let mut found = Candidates::new();
+        match query {
+            Query::Deliverable(recipient) => {
+                // The last one offered: by priority from the greatest down, then by age.
+                let mut last: Option<(i8, u64, usize)> = None;
+                while found.len() < limit {
+                    let mut best: Option<((i8, u64, usize), Name)> = None;
+                    for row in 0..MESSAGES {
+                        let Some(message) = self.row::<Message>(row)? else {
+                            continue;
+                        };
+                        let is_due = message.not_before.is_none_or(|due| due <= now);
+                        let is_open = matches!(message.state, MessageState::New(_)) || has_lapsed(&message, now);
+                        if message.recipient != *recipient || !is_due || !is_open {
+                            continue;
+                        }
+                        let rank = (-message.priority.get(), self.age_of(row)?, row);
+                        let is_next = last.is_none_or(|last| rank > last);
+                        if is_next && best.as_ref().is_none_or(|(best, _)| rank < *best) {
+                            best = Some((rank, message.id));
+                        }
+                    }
+                    let Some((rank, id)) = best else {
+                        break;
+                    };
+                    last = Some(rank);
+                    if found.push(id).is_err() {
+                        break;
+                    }
+                }
+            }
+            Query::LapsedMessages(recipient) => {
+                for row in 0..MESSAGES {
+                    let Some(message) = self.row::<Message>(row)? else {
+                        continue;
+                    };
+                    let is_asked = recipient.is_none_or(|recipient| message.recipient == *recipient);
+                    if !is_asked || !has_lapsed(&message, now) {
+                        continue;
+                    }
+                    if found.len() >= limit || found.push(message.id).is_err() {
+                        break;
+                    }
+                }
+            }
+            Query::LostAttempts => {
+                for row in 0..ASSIGNMENTS {
+                    let Some(assignment) = self.row::<Assignment>(row)? else {
+                        continue;
+                    };
+                    let AssignmentState::Running(attempt) = &assignment.state else {
+                        continue;
+                    };
+                    let lease: Option<ActorLease> = self.row_named(&assignment.actor)?;
+                    let carried = lease.is_some_and(|lease| {
+                        lease.claim().is_some_and(|held| held.token == attempt.lease_token)
+                    });
+                    if attempt.expiry.is_live(now) && carried {
+                        continue;
+                    }
+                    if found.len() >= limit || found.push(assignment.id).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+} }
+
+for_all_bounds! { FlashStep<> {
+    /// What a message is ordered by among those of its priority.
+    fn age_of(&mut self, row: usize) -> Outcomes<u64> {
+        let fixed = self.read(Self::KEYS_OF.name(Kind::Message, row), Place::Message)?;
+        let ordinal = fixed.as_ref().and_then(|fixed| {
+            let mut fixed = Reader(fixed);
+            fixed.name()?;
+            fixed.number()
+        });
+        ordinal.ok_or(corrupt(Place::Message))
+    }
+} }
+
+impl<
+    R: Row + Tombstone,
+    F: NorFlash,
+    P: Policy,
+    const ACTORS: usize,
+    const ASSIGNMENTS: usize,
+    const MESSAGES: usize,
+    const HOSTS: usize,
+    const SESSIONS: usize,
+    const GATES: usize,
+    const PAGES: usize,
+    const KEYS: usize,
+    const FRAME: usize,
+> Table<R> for FlashStep<F, ACTORS, ASSIGNMENTS, MESSAGES, HOSTS, SESSIONS, GATES, PAGES, KEYS, FRAME, P>
+{
+    fn get(&mut self, key: &Name) -> Result<Option<R>, Failure<Error>> {
+        self.row_named(key)
+            .map_err(|trouble| trouble.about(R::KIND.place(), key))
+    }
+
+    fn room_for(&mut self, key: &Name) -> Result<Decision<()>, Failure<Error>> {
+        Ok(if self.has_room(R::KIND, key) {
+            Ok(())
+        } else {
+            Err(Refusal::new(Reason::Full))
+        })
+    }
+
+    fn put(&mut self, before: Option<&R>, after: &R) -> Result<(), Failure<Error>> {
+        self.put_row(before, after)
+    }
+}
+
+for_all_bounds! { FlashStep<> {
+    fn row_named<R: Row + Tombstone>(&mut self, name: &Name) -> Outcomes<Option<R>> {
+        match self.find_or_buried(R::KIND, name)? {
+            Whereabouts::Row(row) => self.row(row),
+            Whereabouts::Buried => Ok(R::pruned(name)),
+            Whereabouts::Nowhere => Ok(None),
+        }
+    }
+
+    fn find_or_buried(&mut self, kind: Kind, name: &Name) -> Outcomes<Whereabouts> {
+        Ok(match self.find(kind, name)? {
+            Some(row) => Whereabouts::Row(row),
+            None if self.is_buried(kind, name)? => Whereabouts::Buried,
+            None => Whereabouts::Nowhere,
+        })
+    }
+} }
+
+/// Where a row is.
+enum Whereabouts {
+    Row(usize),
+    /// It was pruned.
+    Buried,
+    Nowhere,
+}
+
+/// What is left of a row of which only the name was kept.
+pub(super) trait Tombstone: Sized {
+    /// The pruned row of this name, for kinds that leave one.
+    fn pruned(name: &Name) -> Option<Self>;
+}
+
+/// Whether the claim on a message has lapsed.
+fn has_lapsed(message: &Message, now: TimeMs) -> bool {
+    match &message.state {
+        MessageState::Claimed(claimed) => !claimed.expiry.is_live(now),
+        MessageState::New(_) | MessageState::Done(_) | MessageState::Dead(_) | MessageState::Pruned => false,
+    }
+}
+
+/// The first record of what was staged, and what is behind it.
+fn next_staged(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (key, rest) = bytes.split_first()?;
+    let (low, mut rest) = rest.split_first()?;
+    let mut len = usize::from(low & 0x7f);
+    if low & 0x80 != 0 {
+        let (high, behind) = rest.split_first()?;
+        len |= usize::from(*high) << 7;
+        rest = behind;
+    }
+    let (value, behind) = rest.split_at_checked(len)?;
+    Some((*key, value, behind))
+}
+
+fn short_hash(kind: Kind, name: &Name) -> u16 {
+    let hash = codec::hash(kind as u8, name.as_str());
+    (hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48) as u16
+}
+
+pub(super) const fn corrupt(place: Place) -> Trouble {
+    Trouble::Corrupt(place, "a row is not as it was written")
+}
