@@ -106,7 +106,7 @@ impl<const WRITE: usize, const ERASE: usize, P: Policy> Subject for OnJournal<WR
             key: key(name),
             value: &value,
         });
-        let records = record.as_ref().map_or(&[][..], std::slice::from_ref);
+        let records = record.as_slice();
         let committed = self
             .0
             .commit(records, u32::from(change.mints))

@@ -51,9 +51,7 @@ fn the_replay_command_of_a_failure_fails_again_and_tells_the_story() {
         "--json",
     ]);
     let report = json(&output);
-    let replay = report["first_failures"][0]["replay"]
-        .as_str()
-        .expect("a command");
+    let replay = report["first_failures"][0]["replay"].as_str().expect("a command");
     let arguments: Vec<_> = replay
         .split(' ')
         .skip(1)
@@ -91,12 +89,7 @@ fn cost_is_keyed_by_store() {
     let output = powercut(&["cost", "--geometry", "nrf52", "--json"]);
     assert_eq!(output.status.code(), Some(0));
     let peer = &json(&output)["sequential-storage"];
-    for key in [
-        "words_per_claim",
-        "erases_per_million",
-        "mount_words",
-        "years",
-    ] {
+    for key in ["words_per_claim", "erases_per_million", "mount_words", "years"] {
         assert!(peer[key].as_f64() > Some(0.0), "{key}");
     }
 }

@@ -306,7 +306,10 @@ for_all_bounds! { Ledger<C: Clock> as Store {
         self.step.begin()?;
         let now = self.clock.now();
         match decide(&mut self.step, now) {
-            Ok(Ok(value)) => Ok(self.step.commit().map(|()| Ok(value))?),
+            Ok(Ok(value)) => {
+                self.step.commit()?;
+                Ok(Ok(value))
+            }
             Ok(Err(refusal)) => {
                 // A refusal mints nothing, and stands even when what is overdue cannot be written.
                 self.step.forget_tokens();

@@ -44,9 +44,7 @@ impl NorFlashError for FlashError {
         match self {
             Self::NotAligned => NorFlashErrorKind::NotAligned,
             Self::OutOfBounds => NorFlashErrorKind::OutOfBounds,
-            Self::PowerLost | Self::Refused(_) | Self::Unreadable(_) | Self::Driver => {
-                NorFlashErrorKind::Other
-            }
+            Self::PowerLost | Self::Refused(_) | Self::Unreadable(_) | Self::Driver => NorFlashErrorKind::Other,
         }
     }
 }
@@ -225,16 +223,8 @@ impl Chip {
     ///
     /// When the snapshot is of another size or kind of chip.
     pub fn restore(&mut self, image: &Image) {
-        assert_eq!(
-            image.geometry(),
-            self.geometry(),
-            "an image of another chip"
-        );
-        assert_eq!(
-            image.pages(),
-            self.image.pages(),
-            "an image of another size"
-        );
+        assert_eq!(image.geometry(), self.geometry(), "an image of another chip");
+        assert_eq!(image.pages(), self.image.pages(), "an image of another size");
         self.image.clone_from(image);
     }
 
@@ -312,12 +302,10 @@ impl Chip {
             self.plan = Plan::Nothing;
             return Err(FlashError::Unreadable(offset));
         }
-        self.image
-            .read(offset, bytes, &mut self.eye)
-            .map_err(|offset| {
-                self.counters.faults += 1;
-                FlashError::Unreadable(offset)
-            })
+        self.image.read(offset, bytes, &mut self.eye).map_err(|offset| {
+            self.counters.faults += 1;
+            FlashError::Unreadable(offset)
+        })
     }
 
     /// Programs whole units, one operation after the other.
@@ -330,10 +318,7 @@ impl Chip {
             return Err(FlashError::PowerLost);
         }
         self.check_bounds(offset, bytes.len())?;
-        let (unit, page) = (
-            self.geometry().write_size_bytes,
-            self.geometry().program_size_bytes,
-        );
+        let (unit, page) = (self.geometry().write_size_bytes, self.geometry().program_size_bytes);
         if !(offset as usize).is_multiple_of(unit) || !bytes.len().is_multiple_of(unit) {
             self.blame(offset, "writes are aligned to the write unit");
             return Err(FlashError::NotAligned);
@@ -380,24 +365,19 @@ impl Chip {
             data: data.to_vec(),
         };
         let page = self.geometry().page_of(offset);
-        self.run(page, describe, |chip| {
-            match chip.image.program(offset, data) {
-                Verdict::Done => Ok(()),
-                Verdict::Refused { abuse } => {
-                    if abuse {
-                        chip.blame(
-                            offset,
-                            "a unit is programmed no more often than the chip allows",
-                        );
-                    }
-                    Err(FlashError::Refused(offset))
+        self.run(page, describe, |chip| match chip.image.program(offset, data) {
+            Verdict::Done => Ok(()),
+            Verdict::Refused { abuse } => {
+                if abuse {
+                    chip.blame(offset, "a unit is programmed no more often than the chip allows");
                 }
-                Verdict::Destroyed { abuse } => {
-                    if abuse {
-                        chip.blame(offset, "a programmed unit is not programmed again");
-                    }
-                    Ok(())
+                Err(FlashError::Refused(offset))
+            }
+            Verdict::Destroyed { abuse } => {
+                if abuse {
+                    chip.blame(offset, "a programmed unit is not programmed again");
                 }
+                Ok(())
             }
         })
     }
@@ -451,9 +431,7 @@ impl Chip {
                 }
             }
             _ if self.broken & (1 << page) != 0 => Err(FlashError::Driver),
-            Plan::Nothing | Plan::Cut { .. } | Plan::Lie { .. } | Plan::ReadFault { .. } => {
-                work(self)
-            }
+            Plan::Nothing | Plan::Cut { .. } | Plan::Lie { .. } | Plan::ReadFault { .. } => work(self),
         }
     }
 

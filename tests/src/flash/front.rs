@@ -43,16 +43,8 @@ impl<const WRITE: usize, const ERASE: usize> SimFlash<WRITE, ERASE> {
     #[must_use]
     pub fn on(chip: SharedChip) -> Self {
         let geometry = chip.borrow().geometry();
-        assert_eq!(
-            geometry.write_size_bytes, WRITE,
-            "write size of {}",
-            geometry.name
-        );
-        assert_eq!(
-            geometry.erase_size_bytes, ERASE,
-            "erase size of {}",
-            geometry.name
-        );
+        assert_eq!(geometry.write_size_bytes, WRITE, "write size of {}", geometry.name);
+        assert_eq!(geometry.erase_size_bytes, ERASE, "erase size of {}", geometry.name);
         Self(chip)
     }
 

@@ -147,16 +147,8 @@ mod tests {
     #[test]
     fn sizes_divide_each_other() {
         for geometry in GEOMETRIES {
-            assert!(
-                geometry
-                    .erase_size_bytes
-                    .is_multiple_of(geometry.program_size_bytes)
-            );
-            assert!(
-                geometry
-                    .program_size_bytes
-                    .is_multiple_of(geometry.write_size_bytes)
-            );
+            assert!(geometry.erase_size_bytes.is_multiple_of(geometry.program_size_bytes));
+            assert!(geometry.program_size_bytes.is_multiple_of(geometry.write_size_bytes));
         }
     }
 

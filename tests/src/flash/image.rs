@@ -116,11 +116,7 @@ impl Block {
     /// Restores the canonical form: no second value where none differs, so that equal states have
     /// equal digests.
     fn tidy(&mut self) {
-        if self
-            .other
-            .as_deref()
-            .is_some_and(|other| *other == *self.cells)
-        {
+        if self.other.as_deref().is_some_and(|other| *other == *self.cells) {
             self.other = None;
         }
         self.faulty = self.flags.iter().any(|flag| flag & (TORN | DEAD) != 0);
@@ -173,9 +169,7 @@ impl Image {
         let block_size = geometry.erase_size_bytes.min(BLOCK_SIZE_BYTES_MAX);
         let flags = match geometry.rule {
             WriteRule::AnyTimes => 0,
-            WriteRule::AtMost(_) | WriteRule::OnceOrZeros | WriteRule::Once => {
-                block_size / geometry.write_size_bytes
-            }
+            WriteRule::AtMost(_) | WriteRule::OnceOrZeros | WriteRule::Once => block_size / geometry.write_size_bytes,
         };
         let blank = Arc::new(Block::blank(block_size, flags));
         let blocks = vec![blank.clone(); pages * (geometry.erase_size_bytes / block_size)];
@@ -202,11 +196,7 @@ impl Image {
             let block = Arc::make_mut(block);
             block.digest = OnceLock::new();
             block.cells.copy_from_slice(chunk);
-            for (flag, unit) in block
-                .flags
-                .iter_mut()
-                .zip(chunk.chunks(geometry.write_size_bytes))
-            {
+            for (flag, unit) in block.flags.iter_mut().zip(chunk.chunks(geometry.write_size_bytes)) {
                 *flag = u8::from(unit.iter().any(|byte| *byte != 0xff));
             }
         }
@@ -250,11 +240,7 @@ impl Image {
     /// Whether any cell is marginal, any page half erased, or any unit able to fault.
     #[must_use]
     pub fn is_solid(&self) -> bool {
-        self.half_erased == 0
-            && self
-                .blocks
-                .iter()
-                .all(|block| block.other.is_none() && !block.faulty)
+        self.half_erased == 0 && self.blocks.iter().all(|block| block.other.is_none() && !block.faulty)
     }
 
     /// Whether any cell has two values.
@@ -278,9 +264,9 @@ impl Image {
     /// A digest of the image with its marginal set: equal for images that behave equally.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        self.blocks.iter().fold(self.half_erased, |sum, block| {
-            random::fold(sum, block.digest())
-        })
+        self.blocks
+            .iter()
+            .fold(self.half_erased, |sum, block| random::fold(sum, block.digest()))
     }
 
     /// Flips one solid bit, as a worn or disturbed cell does.
@@ -372,10 +358,7 @@ impl Image {
             }
             if let Some(other) = &mut block.other {
                 if !weak {
-                    other[at..]
-                        .iter_mut()
-                        .zip(data)
-                        .for_each(|(cell, byte)| *cell &= byte);
+                    other[at..].iter_mut().zip(data).for_each(|(cell, byte)| *cell &= byte);
                 }
                 block.tidy();
             }
@@ -457,13 +440,7 @@ impl Image {
     }
 
     /// Corrects `out`, which holds the cells as left, for units that are marginal or faulty.
-    fn read_marginal(
-        &self,
-        block: &Block,
-        at: usize,
-        out: &mut [u8],
-        eye: &mut Eye,
-    ) -> Result<(), usize> {
+    fn read_marginal(&self, block: &Block, at: usize, out: &mut [u8], eye: &mut Eye) -> Result<(), usize> {
         let unit = self.geometry.write_size_bytes;
         let (mut position, end) = (at, at + out.len());
         while position < end {
@@ -525,12 +502,7 @@ impl Image {
     }
 
     /// Calls `change` with each block under the range, the place in it, and the part of the range.
-    fn for_each_block(
-        &mut self,
-        offset: u32,
-        len: usize,
-        mut change: impl FnMut(&mut Block, usize, Range<usize>),
-    ) {
+    fn for_each_block(&mut self, offset: u32, len: usize, mut change: impl FnMut(&mut Block, usize, Range<usize>)) {
         let mut done = 0;
         while done < len {
             let position = offset as usize + done;

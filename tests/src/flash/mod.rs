@@ -12,7 +12,7 @@
 //!   nothing and is counted as an [`Abuse`] of the chip: a store that earns one has a bug.
 //! - **F3** An interrupted program leaves any subset of its bits gone:
 //!   `after = before & (data | noise)`. Nothing else in the page changes. The unit of interruption
-//!   is [`Geometry::program_size`]: one write unit, or a 256-byte program page on the RP2040.
+//!   is [`Geometry::program_size_bytes`]: one write unit, or a 256-byte program page on the RP2040.
 //! - **F4** An interrupted erase leaves anything in the page; [`Erased`] lists the shapes.
 //! - **F5** Only cells of an interrupted operation are marginal. They have two values, *as left*
 //!   and *other*, and [`Reading`] decides at each read which of the two is seen.

@@ -54,11 +54,7 @@ fn f1_programs_clear_bits_and_erases_set_them() {
     chip.write(4096, &[0; 4]).unwrap();
     chip.erase(0, 4096).unwrap();
     assert_eq!(read(&mut chip, 4), Ok([0xff; 4]));
-    assert_eq!(
-        read(&mut chip, 4096),
-        Ok([0; 4]),
-        "the other page is untouched"
-    );
+    assert_eq!(read(&mut chip, 4096), Ok([0; 4]), "the other page is untouched");
 }
 
 #[test]
@@ -67,10 +63,7 @@ fn f2_a_word_of_an_nrf_is_programmed_twice_at_most() {
     chip.write(0, &[0xf0; 4]).unwrap();
     chip.write(0, &[0x00; 4]).unwrap();
     assert_eq!(chip.write(0, &[0; 4]), Err(FlashError::Refused(0)));
-    assert_eq!(
-        (chip.counters().abuses, chip.abuse().unwrap().offset),
-        (1, 0)
-    );
+    assert_eq!((chip.counters().abuses, chip.abuse().unwrap().offset), (1, 0));
     chip.erase(0, 1024).unwrap();
     chip.write(0, &[0; 4]).unwrap();
 }
@@ -90,11 +83,7 @@ fn f2_an_stm32l4_takes_a_second_program_only_of_zeros() {
     let mut chip = chip("stm32l4");
     chip.write(8, &[0x12; 8]).unwrap();
     assert_eq!(chip.write(8, &[0x10; 8]), Err(FlashError::Refused(8)));
-    assert_eq!(
-        read(&mut chip, 8),
-        Ok([0x12; 8]),
-        "a refusal changes nothing"
-    );
+    assert_eq!(read(&mut chip, 8), Ok([0x12; 8]), "a refusal changes nothing");
     assert_eq!(chip.counters().abuses, 1);
     chip.write(8, &[0; 8]).unwrap();
     chip.write(8, &[0; 8]).unwrap();
@@ -108,24 +97,15 @@ fn f2_calls_that_are_not_aligned_or_out_of_bounds_change_nothing() {
     assert_eq!(chip.write(2, &[0; 4]), Err(FlashError::NotAligned));
     assert_eq!(chip.write(0, &[0; 3]), Err(FlashError::NotAligned));
     assert_eq!(chip.write(8192, &[0; 4]), Err(FlashError::OutOfBounds));
-    assert_eq!(
-        chip.write(u32::MAX - 3, &[0; 4]),
-        Err(FlashError::OutOfBounds)
-    );
+    assert_eq!(chip.write(u32::MAX - 3, &[0; 4]), Err(FlashError::OutOfBounds));
     assert_eq!(chip.erase(0, 4), Err(FlashError::NotAligned));
     assert_eq!(chip.erase(4096, 0), Err(FlashError::OutOfBounds));
     assert_eq!(chip.erase(0, 12288), Err(FlashError::OutOfBounds));
     assert_eq!(read::<1>(&mut chip, 8192), Err(FlashError::OutOfBounds));
     assert_eq!(chip.counters().abuses, 8);
-    assert_eq!(
-        chip.image().digest(),
-        Image::blank(geometry("nrf52"), 2).digest()
-    );
+    assert_eq!(chip.image().digest(), Image::blank(geometry("nrf52"), 2).digest());
     assert_eq!(FlashError::NotAligned.kind(), NorFlashErrorKind::NotAligned);
-    assert_eq!(
-        FlashError::OutOfBounds.kind(),
-        NorFlashErrorKind::OutOfBounds
-    );
+    assert_eq!(FlashError::OutOfBounds.kind(), NorFlashErrorKind::OutOfBounds);
 }
 
 #[test]
@@ -133,10 +113,7 @@ fn f3_a_torn_program_leaves_a_subset_and_harms_nothing_else() {
     let mut chip = chip("nrf52");
     chip.write(4, &[0; 4]).unwrap();
     cut_now(&mut chip, program(Gone::FirstBytes(2), Gone::FirstBytes(2)));
-    assert_eq!(
-        chip.write(8, &[1, 2, 3, 4, 5, 6, 7, 8]),
-        Err(FlashError::PowerLost)
-    );
+    assert_eq!(chip.write(8, &[1, 2, 3, 4, 5, 6, 7, 8]), Err(FlashError::PowerLost));
     chip.power_up(Reading::AsLeft);
     assert_eq!(
         read(&mut chip, 4),
@@ -171,10 +148,7 @@ fn f3_an_rp2040_tears_across_its_program_page_and_not_beyond() {
         bytes[..200].iter().all(|byte| *byte == 0xff),
         "the first bytes had not gone"
     );
-    assert!(
-        bytes[200..256].iter().all(|byte| *byte == 0),
-        "the later ones had"
-    );
+    assert!(bytes[200..256].iter().all(|byte| *byte == 0), "the later ones had");
     assert!(
         bytes[256..].iter().all(|byte| *byte == 0xff),
         "the next page was not begun"
@@ -211,8 +185,7 @@ fn f5_marginal_cells_read_as_the_reading_says() {
     let seen: Vec<[u8; 4]> = (0..64).map(|_| read(&mut chip, 0).unwrap()).collect();
     assert!(seen.contains(&[0; 4]) && seen.contains(&[0xff; 4]));
     assert!(
-        seen.iter()
-            .any(|word| *word != [0; 4] && *word != [0xff; 4]),
+        seen.iter().any(|word| *word != [0; 4] && *word != [0xff; 4]),
         "mixtures too"
     );
 }
@@ -229,10 +202,7 @@ fn f5_bits_that_were_not_going_are_solid() {
     );
     for _ in 0..64 {
         let word: [u8; 8] = read(&mut chip, 0).unwrap();
-        assert!(
-            word[..4].iter().all(|byte| byte & 0x0f == 0x0f),
-            "{word:x?}"
-        );
+        assert!(word[..4].iter().all(|byte| byte & 0x0f == 0x0f), "{word:x?}");
         assert_eq!(word[4..], [0; 4]);
     }
 }
@@ -240,12 +210,7 @@ fn f5_bits_that_were_not_going_are_solid() {
 #[test]
 fn f6_a_completed_program_makes_its_zeros_solid_and_nothing_else() {
     let mut chip = chip("nrf52");
-    torn_program(
-        &mut chip,
-        &[0; 4],
-        program(Gone::None, Gone::All),
-        Reading::Other,
-    );
+    torn_program(&mut chip, &[0; 4], program(Gone::None, Gone::All), Reading::Other);
     chip.write(0, &[0, 0xff, 0, 0]).unwrap();
     chip.power_up(Reading::AsLeft);
     assert_eq!(
@@ -270,10 +235,7 @@ fn f6_a_completed_erase_makes_the_page_solid() {
     assert!(!chip.image().is_solid());
     chip.erase(0, 4096).unwrap();
     assert!(chip.image().is_solid());
-    assert_eq!(
-        chip.image().digest(),
-        Image::blank(geometry("nrf52"), 2).digest()
-    );
+    assert_eq!(chip.image().digest(), Image::blank(geometry("nrf52"), 2).digest());
 }
 
 #[test]
@@ -322,12 +284,7 @@ fn f8_a_torn_unit_of_an_ecc_chip_can_fault_and_of_others_never() {
 #[test]
 fn f8_zeros_heal_a_torn_unit_of_an_stm32l4() {
     let mut chip = chip("stm32l4");
-    torn_program(
-        &mut chip,
-        &[1; 8],
-        program(Gone::Bit(3), Gone::None),
-        Reading::Faulting,
-    );
+    torn_program(&mut chip, &[1; 8], program(Gone::Bit(3), Gone::None), Reading::Faulting);
     assert_eq!(read::<8>(&mut chip, 0), Err(FlashError::Unreadable(0)));
     chip.write(0, &[0; 8]).unwrap();
     assert_eq!(read(&mut chip, 0), Ok([0; 8]));
@@ -350,12 +307,7 @@ fn f8_a_second_program_of_an_stm32h7_unit_makes_it_unreadable() {
 fn f8_zeros_over_a_torn_stm32h7_unit_hold_only_where_nothing_had_gone() {
     for (left, readable) in [(Gone::None, true), (Gone::Bit(0), false)] {
         let mut chip = chip("stm32h7");
-        torn_program(
-            &mut chip,
-            &[0; 32],
-            program(left, Gone::None),
-            Reading::AsLeft,
-        );
+        torn_program(&mut chip, &[0; 32], program(left, Gone::None), Reading::AsLeft);
         chip.write(0, &[0; 32]).unwrap();
         assert_eq!(read::<32>(&mut chip, 0).is_ok(), readable);
         assert_eq!(chip.counters().abuses, 0, "the store could not know");
@@ -371,10 +323,7 @@ fn f9_without_power_every_call_fails_and_changes_nothing() {
     assert_eq!(chip.write(4, &[0; 4]), Err(FlashError::PowerLost));
     assert_eq!(chip.erase(0, 4096), Err(FlashError::PowerLost));
     assert_eq!(read::<1>(&mut chip, 0), Err(FlashError::PowerLost));
-    assert_eq!(
-        (chip.image().digest(), chip.counters()),
-        (digest, &counters)
-    );
+    assert_eq!((chip.image().digest(), chip.counters()), (digest, &counters));
     chip.power_up(Reading::AsLeft);
     assert_eq!(read(&mut chip, 0), Ok([1; 4]));
 }
@@ -456,21 +405,11 @@ fn counters_count_words_program_pages_erases_and_wear() {
     read::<10>(&mut nrf, 0).unwrap();
     let counters = nrf.counters();
     assert_eq!((counters.programs, counters.programmed_bytes), (16, 64));
-    assert_eq!(
-        (counters.erases, counters.wear.as_slice()),
-        (3, &[1, 2][..])
-    );
-    assert_eq!(
-        (counters.operations, counters.reads, counters.read_words()),
-        (19, 1, 3)
-    );
+    assert_eq!((counters.erases, counters.wear.as_slice()), (3, &[1, 2][..]));
+    assert_eq!((counters.operations, counters.reads, counters.read_words()), (19, 1, 3));
     let mut rp2040 = chip("rp2040");
     rp2040.write(250, &[0; 20]).unwrap();
-    assert_eq!(
-        rp2040.counters().programs,
-        2,
-        "two program pages are touched"
-    );
+    assert_eq!(rp2040.counters().programs, 2, "two program pages are touched");
 }
 
 #[test]
@@ -493,18 +432,10 @@ fn a_trace_reproduces_every_cut_without_running_the_store_again() {
     for step in &trace {
         for tear in tears {
             let mut cut = chip("nrf52");
-            cut.arm(Plan::Cut {
-                at: step.number,
-                tear,
-            });
+            cut.arm(Plan::Cut { at: step.number, tear });
             assert_eq!(run(&mut cut), Err(FlashError::PowerLost));
             let torn = step.before.torn(&step.operation, &tear);
-            assert_eq!(
-                cut.image().digest(),
-                torn.digest(),
-                "{} {tear}",
-                step.number
-            );
+            assert_eq!(cut.image().digest(), torn.digest(), "{} {tear}", step.number);
             assert_eq!(cut.image().bytes(), torn.bytes());
         }
     }
@@ -519,10 +450,7 @@ fn digests_tell_images_with_other_marginal_sets_apart() {
     };
     let solid = blank.torn(&operation, &program(Gone::None, Gone::None));
     let marginal = blank.torn(&operation, &program(Gone::None, Gone::All));
-    let half = blank.torn(
-        &Operation::Erase { page: 0 },
-        &erase(Erased::Nothing, Erased::Nothing),
-    );
+    let half = blank.torn(&Operation::Erase { page: 0 }, &erase(Erased::Nothing, Erased::Nothing));
     assert_eq!(blank.digest(), solid.digest());
     assert_ne!(blank.digest(), marginal.digest());
     assert_ne!(blank.digest(), half.digest());

@@ -295,12 +295,7 @@ mod tests {
     #[test]
     fn f3_any_subset_only_takes_bits_that_were_going() {
         let (before, data) = ([0b1111_0000u8, 0xff], [0b1010_1010u8, 0x0f]);
-        let shapes = [
-            Gone::None,
-            Gone::All,
-            Gone::FirstBytes(1),
-            Gone::AfterBytes(1),
-        ];
+        let shapes = [Gone::None, Gone::All, Gone::FirstBytes(1), Gone::AfterBytes(1)];
         let more = (0..40).flat_map(|k| {
             [
                 Gone::Random(u64::from(k)),
@@ -314,11 +309,7 @@ mod tests {
             gone.apply(&mut cells, &data);
             for i in 0..2 {
                 assert_eq!(cells[i] | before[i], before[i], "{gone:?} set a bit");
-                assert_eq!(
-                    cells[i] & (before[i] & data[i]),
-                    before[i] & data[i],
-                    "{gone:?}"
-                );
+                assert_eq!(cells[i] & (before[i] & data[i]), before[i] & data[i], "{gone:?}");
             }
         }
     }
@@ -392,14 +383,7 @@ mod tests {
         for tear in tears {
             assert_eq!(Tear::parse(&tear.to_string()), Some(tear));
         }
-        for text in [
-            "",
-            "w:none",
-            "x:none>all",
-            "w:none>bit",
-            "e:first>ends",
-            "clean2",
-        ] {
+        for text in ["", "w:none", "x:none>all", "w:none>bit", "e:first>ends", "clean2"] {
             assert_eq!(Tear::parse(text), None, "{text}");
         }
     }

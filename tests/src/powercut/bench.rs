@@ -35,8 +35,7 @@ impl<'a> Bench<'a> {
     }
 
     pub(super) fn provision(&mut self) -> Result<(), Violation> {
-        guarded(|| self.subject.provision())?
-            .map_err(|failure| Violation::new("not_provisioned", failure.to_string()))
+        guarded(|| self.subject.provision())?.map_err(|failure| Violation::new("not_provisioned", failure.to_string()))
     }
 
     /// Powers up, mounts, reads every row, judges.
@@ -47,9 +46,7 @@ impl<'a> Bench<'a> {
         let (subject, seen) = guarded(|| {
             let mut subject = (store.build)(chip);
             oracle.begin_mount(subject.reservation());
-            let seen = subject
-                .mount()
-                .and_then(|mounted| Ok((mounted, subject.rows(keys)?)));
+            let seen = subject.mount().and_then(|mounted| Ok((mounted, subject.rows(keys)?)));
             (subject, seen)
         })?;
         self.subject = subject;
@@ -64,9 +61,7 @@ impl<'a> Bench<'a> {
         let before = counters(&self.chip);
         let mut subject = (self.store.build)(&self.chip);
         oracle.begin_mount(subject.reservation());
-        let mounted = subject
-            .mount()
-            .map_err(|failure| Violation::failed_closed(&failure))?;
+        let mounted = subject.mount().map_err(|failure| Violation::failed_closed(&failure))?;
         let cost = difference(&counters(&self.chip), &before);
         let rows = subject
             .rows(self.keys)

@@ -60,11 +60,7 @@ impl CutKind {
     #[must_use]
     pub const fn always_occurs(self) -> bool {
         match self {
-            Self::Clean
-            | Self::TornWrite
-            | Self::MarginalWrite
-            | Self::TornErase
-            | Self::MarginalErase => true,
+            Self::Clean | Self::TornWrite | Self::MarginalWrite | Self::TornErase | Self::MarginalErase => true,
             Self::EccFault | Self::DriverLie | Self::ReadFault => false,
         }
     }
@@ -135,11 +131,7 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, cut) in self.0.iter().enumerate() {
             let separator = if i == 0 { "" } else { "/" };
-            write!(
-                f,
-                "{separator}{}~{}~{}",
-                cut.operation, cut.tear, cut.reading
-            )?;
+            write!(f, "{separator}{}~{}~{}", cut.operation, cut.tear, cut.reading)?;
         }
         Ok(())
     }
@@ -230,9 +222,7 @@ impl Case {
         let mut parts = fault.splitn(3, '~');
         let (verb, at) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let name = parts.next()?;
-        let kind = FaultKind::ALL
-            .into_iter()
-            .find(|kind| kind.name() == name)?;
+        let kind = FaultKind::ALL.into_iter().find(|kind| kind.name() == name)?;
         Some(Self::Fault(Fault { verb, at, kind }))
     }
 
@@ -300,11 +290,7 @@ mod tests {
     #[test]
     fn a_fault_reads_back() {
         for kind in FaultKind::ALL {
-            let case = Case::Fault(Fault {
-                verb: 3,
-                at: 12,
-                kind,
-            });
+            let case = Case::Fault(Fault { verb: 3, at: 12, kind });
             assert_eq!(Case::parse(&case.to_string()), Some(case));
         }
         assert_eq!(Case::parse("fault~1~2~nothing"), None);

@@ -114,17 +114,9 @@ const VERBS_MIN: u64 = 2_000;
 /// # Errors
 ///
 /// When the store does not run there, or does not live.
-pub fn measure(
-    store: &'static Store,
-    geometry: &'static Geometry,
-    daily: &Daily,
-) -> Result<Cost, Violation> {
-    let pages = (store.pages)(geometry).ok_or_else(|| {
-        Violation::new(
-            "not_supported",
-            format!("{} on {}", store.name, geometry.name),
-        )
-    })?;
+pub fn measure(store: &'static Store, geometry: &'static Geometry, daily: &Daily) -> Result<Cost, Violation> {
+    let pages = (store.pages)(geometry)
+        .ok_or_else(|| Violation::new("not_supported", format!("{} on {}", store.name, geometry.name)))?;
     let bounds = Bounds::for_page_size(geometry.erase_size_bytes);
     let keys: Vec<Key> = bounds.keys().collect();
     let mut bench = Bench::new(store, &keys, Image::blank(geometry, pages));
@@ -134,38 +126,16 @@ pub fn measure(
 
     let mut claims = Claims { bounds, next: 0 };
     // Every page has been through its first use before anything is measured.
-    run_part(
-        &mut bench,
-        &mut oracle,
-        &mut || claims.next(),
-        pages as u64 + 1,
-        0,
-    )?;
-    let claim = run_part(
-        &mut bench,
-        &mut oracle,
-        &mut || claims.next(),
-        ERASES_MIN,
-        VERBS_MIN,
-    )?;
-    let mint = run_part(
-        &mut bench,
-        &mut oracle,
-        &mut || Verb::Mint,
-        ERASES_MIN,
-        VERBS_MIN,
-    )?;
+    run_part(&mut bench, &mut oracle, &mut || claims.next(), pages as u64 + 1, 0)?;
+    let claim = run_part(&mut bench, &mut oracle, &mut || claims.next(), ERASES_MIN, VERBS_MIN)?;
+    let mint = run_part(&mut bench, &mut oracle, &mut || Verb::Mint, ERASES_MIN, VERBS_MIN)?;
     let mount = run_mounts(&mut bench, &mut claims, &mut oracle)?;
     bench.check_abuse()?;
 
     let wear = bench.chip.borrow().counters().wear.clone();
     let mean = wear.iter().sum::<u64>() as f64 / pages as f64;
     let wear_imbalance = wear.iter().max().copied().unwrap_or(0) as f64 / mean.max(1.0);
-    let renewals = if store.renews_in_ram {
-        0.0
-    } else {
-        daily.renewals
-    };
+    let renewals = if store.renews_in_ram { 0.0 } else { daily.renewals };
     let erases_a_day = (daily.claims + renewals) * claim.per_verb(claim.sum.erases)
         + daily.boots * mount.part.per_verb(mount.part.sum.erases);
     let most_worn_a_day = erases_a_day / pages as f64 * wear_imbalance;
@@ -199,48 +169,28 @@ pub fn table(costs: &BTreeMap<&str, Cost>, daily: &Daily) -> String {
     type Value = fn(&Cost) -> String;
     let lines: [(&str, Value); 19] = [
         ("pages", |cost| cost.pages.to_string()),
-        ("words per claim", |cost| {
-            format!("{:.2}", cost.words_per_claim)
-        }),
-        ("bytes per claim", |cost| {
-            format!("{:.1}", cost.bytes_per_claim)
-        }),
+        ("words per claim", |cost| format!("{:.2}", cost.words_per_claim)),
+        ("bytes per claim", |cost| format!("{:.1}", cost.bytes_per_claim)),
         ("erases per million claims", |cost| {
             format!("{:.0}", cost.erases_per_million)
         }),
-        ("reads per claim", |cost| {
-            format!("{:.1}", cost.reads_per_claim)
-        }),
+        ("reads per claim", |cost| format!("{:.1}", cost.reads_per_claim)),
         ("words read per claim", |cost| {
             format!("{:.1}", cost.read_words_per_claim)
         }),
-        ("worst claim: words", |cost| {
-            cost.worst_claim.words.to_string()
-        }),
-        ("worst claim: erases", |cost| {
-            cost.worst_claim.erases.to_string()
-        }),
+        ("worst claim: words", |cost| cost.worst_claim.words.to_string()),
+        ("worst claim: erases", |cost| cost.worst_claim.erases.to_string()),
         ("worst claim: words read", |cost| {
             cost.worst_claim.read_words.to_string()
         }),
-        ("words per mint", |cost| {
-            format!("{:.2}", cost.words_per_mint)
-        }),
-        ("bytes per mint", |cost| {
-            format!("{:.1}", cost.bytes_per_mint)
-        }),
+        ("words per mint", |cost| format!("{:.2}", cost.words_per_mint)),
+        ("bytes per mint", |cost| format!("{:.1}", cost.bytes_per_mint)),
         ("erases per million mints", |cost| {
             format!("{:.0}", cost.erases_per_million_mints)
         }),
-        ("words read per mint", |cost| {
-            format!("{:.1}", cost.read_words_per_mint)
-        }),
-        ("words read to mount", |cost| {
-            format!("{:.0}", cost.mount_words)
-        }),
-        ("words read to mount, worst", |cost| {
-            cost.mount_words_max.to_string()
-        }),
+        ("words read per mint", |cost| format!("{:.1}", cost.read_words_per_mint)),
+        ("words read to mount", |cost| format!("{:.0}", cost.mount_words)),
+        ("words read to mount, worst", |cost| cost.mount_words_max.to_string()),
         ("words programmed per mount", |cost| {
             format!("{:.2}", cost.words_per_mount)
         }),
@@ -369,11 +319,7 @@ struct Mounts {
 /// Mounts measured; a few claims lie between them so that the region is in every state of filling.
 const MOUNTS: u64 = 200;
 
-fn run_mounts(
-    bench: &mut Bench<'_>,
-    claims: &mut Claims,
-    oracle: &mut Oracle,
-) -> Result<Mounts, Violation> {
+fn run_mounts(bench: &mut Bench<'_>, claims: &mut Claims, oracle: &mut Oracle) -> Result<Mounts, Violation> {
     let mut part = Part {
         verbs: MOUNTS,
         sum: Counters::default(),

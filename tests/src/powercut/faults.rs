@@ -13,22 +13,14 @@ use super::oracle::{Oracle, Violation};
 use super::report::{Failed, Tally};
 use super::script::{Script, Step};
 use super::search::{Progress, Settings};
-use crate::flash::{
-    Erased, Gone, Lie, Operation, Plan, Reading, Reported, Tear, TracedOperation, Work,
-};
+use crate::flash::{Erased, Gone, Lie, Operation, Plan, Reading, Reported, Tear, TracedOperation, Work};
 use crate::random::{Random, fold};
 
 /// Of the reads of one step at most about this many are made to fail.
 const READS_MAX: u64 = 100;
 
 /// Tries every fault in step `index` of the life.
-pub(super) fn try_all(
-    settings: &Settings,
-    script: &Script,
-    index: usize,
-    progress: &Progress,
-    tally: &mut Tally,
-) {
+pub(super) fn try_all(settings: &Settings, script: &Script, index: usize, progress: &Progress, tally: &mut Tally) {
     let step = &script.steps[index];
     let Ok((trace, reads)) = dry_run(script, step) else {
         return;
@@ -36,13 +28,7 @@ pub(super) fn try_all(
     let stride = reads.div_ceil(READS_MAX).max(1);
     let offset = fold(settings.seed, index as u64) % stride;
     let cases = (0..trace.len() as u64)
-        .flat_map(|at| {
-            FaultKind::ALL.map(|kind| Fault {
-                verb: index,
-                at,
-                kind,
-            })
-        })
+        .flat_map(|at| FaultKind::ALL.map(|kind| Fault { verb: index, at, kind }))
         .filter(|fault| fault.kind != FaultKind::Read)
         .chain((offset..reads).step_by(stride as usize).map(|at| Fault {
             verb: index,
@@ -74,10 +60,7 @@ pub(super) fn replay(
     let missing = || Violation::new("no_such_case", Case::Fault(*fault).to_string());
     let step = script.steps.get(fault.verb).ok_or_else(missing)?;
     let (trace, _) = dry_run(script, step)?;
-    let mut story = vec![format!(
-        "mount, then {:?}; {:?} at {}",
-        step.verb, fault.kind, fault.at
-    )];
+    let mut story = vec![format!("mount, then {:?}; {:?} at {}", step.verb, fault.kind, fault.at)];
     let violation = try_one(settings, script, fault, &trace).err();
     story.push(
         violation
@@ -101,27 +84,14 @@ fn dry_run(script: &Script, step: &Step) -> Result<(Vec<TracedOperation>, u64), 
     Ok((chip.take_trace(), reads))
 }
 
-fn try_one(
-    settings: &Settings,
-    script: &Script,
-    fault: &Fault,
-    trace: &[TracedOperation],
-) -> Result<(), Violation> {
+fn try_one(settings: &Settings, script: &Script, fault: &Fault, trace: &[TracedOperation]) -> Result<(), Violation> {
     let step = &script.steps[fault.verb];
     let mut bench = Bench::new(script.store, &script.keys, step.image.clone());
     let mut oracle = step.oracle.clone();
     bench.plan = plan(settings, fault, trace);
-    forgive(
-        bench.boot(Reading::AsLeft, &mut oracle),
-        &mut bench,
-        &mut oracle,
-    )?;
+    forgive(bench.boot(Reading::AsLeft, &mut oracle), &mut bench, &mut oracle)?;
     if step.verb != Verb::Reboot {
-        forgive(
-            bench.perform(step.verb, &mut oracle),
-            &mut bench,
-            &mut oracle,
-        )?;
+        forgive(bench.perform(step.verb, &mut oracle), &mut bench, &mut oracle)?;
     }
     let mut random = Random::new(fold(settings.seed, bench.chip.borrow().image().digest()));
     for _ in 0..settings.follow_up {
@@ -135,11 +105,7 @@ fn try_one(
 }
 
 /// A store may report that it could not, because of the fault; then a mount must set it right.
-fn forgive(
-    outcome: Result<(), Violation>,
-    bench: &mut Bench<'_>,
-    oracle: &mut Oracle,
-) -> Result<(), Violation> {
+fn forgive(outcome: Result<(), Violation>, bench: &mut Bench<'_>, oracle: &mut Oracle) -> Result<(), Violation> {
     match outcome {
         Err(violation) if violation.is_a_report() => bench.boot(Reading::AsLeft, oracle),
         outcome => outcome,

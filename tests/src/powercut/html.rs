@@ -31,9 +31,7 @@ pub fn page(report: &Report, costs: &[(&str, Cost)]) -> String {
         report.depth,
         report.seed,
         report.aged_commits,
-        report
-            .first_turn
-            .map_or("none".to_owned(), |commit| commit.to_string()),
+        report.first_turn.map_or("none".to_owned(), |commit| commit.to_string()),
         report.cases,
         report.failures,
     );
@@ -54,9 +52,7 @@ pub fn page(report: &Report, costs: &[(&str, Cost)]) -> String {
         .wear
         .iter()
         .enumerate()
-        .map(|(page, erases)| {
-            Bar::plain(format!("page {page}"), *erases as f64, erases.to_string())
-        })
+        .map(|(page, erases)| Bar::plain(format!("page {page}"), *erases as f64, erases.to_string()))
         .collect();
     body.push_str(&chart(&bars));
     if !costs.is_empty() {
@@ -104,25 +100,15 @@ fn costs_section(body: &mut String, costs: &[(&str, Cost)]) {
     body.push_str("<h2>Cost of a claim</h2>");
     type Value = fn(&Cost) -> f64;
     let plots: [(&str, Value); 3] = [
-        ("Write units programmed for one claim", |cost| {
-            cost.words_per_claim
-        }),
-        ("Erases for a million claims", |cost| {
-            cost.erases_per_million
-        }),
+        ("Write units programmed for one claim", |cost| cost.words_per_claim),
+        ("Erases for a million claims", |cost| cost.erases_per_million),
         ("32-bit words read to mount", |cost| cost.mount_words),
     ];
     for (title, value) in plots {
         let _ = write!(body, "<h3>{title}</h3>");
         let bars: Vec<Bar> = costs
             .iter()
-            .map(|(name, cost)| {
-                Bar::plain(
-                    (*name).to_owned(),
-                    value(cost),
-                    format!("{:.2}", value(cost)),
-                )
-            })
+            .map(|(name, cost)| Bar::plain((*name).to_owned(), value(cost), format!("{:.2}", value(cost))))
             .collect();
         body.push_str(&chart(&bars));
     }
@@ -169,10 +155,7 @@ fn chart(bars: &[Bar]) -> String {
     const ROW: usize = 28;
     const LEFT: f64 = 170.0;
     const WIDTH: f64 = 480.0;
-    let longest = bars
-        .iter()
-        .map(|bar| bar.value)
-        .fold(f64::MIN_POSITIVE, f64::max);
+    let longest = bars.iter().map(|bar| bar.value).fold(f64::MIN_POSITIVE, f64::max);
     let mut svg = format!(
         "<svg viewBox=\"0 0 900 {}\" role=\"img\" aria-label=\"bar chart\">",
         bars.len() * ROW + 4
@@ -180,11 +163,7 @@ fn chart(bars: &[Bar]) -> String {
     for (i, bar) in bars.iter().enumerate() {
         let y = i * ROW + 4;
         let scale = |value: f64| WIDTH * value / longest;
-        let bad = if bar.bad > 0.0 {
-            scale(bar.bad).max(3.0)
-        } else {
-            0.0
-        };
+        let bad = if bar.bad > 0.0 { scale(bar.bad).max(3.0) } else { 0.0 };
         let _ = write!(
             svg,
             "<text x=\"{:.0}\" y=\"{}\" text-anchor=\"end\">{}</text>\

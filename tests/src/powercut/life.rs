@@ -71,9 +71,7 @@ impl Row {
         bytes[8..12].copy_from_slice(&self.incarnation.to_le_bytes());
         bytes[12..20].copy_from_slice(&self.token.to_le_bytes());
         let mut filler = Random::new(random::digest(&bytes[..20]));
-        bytes[20..]
-            .iter_mut()
-            .for_each(|byte| *byte = filler.byte());
+        bytes[20..].iter_mut().for_each(|byte| *byte = filler.byte());
         bytes
     }
 
@@ -247,10 +245,7 @@ impl Model {
                 key: Some(key),
                 ..nothing
             },
-            Verb::Mint => Change {
-                mints: true,
-                ..nothing
-            },
+            Verb::Mint => Change { mints: true, ..nothing },
             Verb::Reboot => nothing,
         }
     }
@@ -330,9 +325,10 @@ impl Model {
     /// A digest of everything that the bench knows.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        let rows = self.rows.values().fold(0, |sum, row| {
-            random::fold(sum, random::digest(&row.encode()))
-        });
+        let rows = self
+            .rows
+            .values()
+            .fold(0, |sum, row| random::fold(sum, random::digest(&row.encode())));
         self.last_incarnation.iter().fold(rows, |sum, (key, n)| {
             random::fold(sum, u64::from(key.number()) << 32 | u64::from(*n))
         })
@@ -360,11 +356,7 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Row::decode(key, &damaged), None, "bit {bit}");
         }
-        assert_eq!(
-            Row::decode(Key::Session(2), &bytes),
-            None,
-            "under another key"
-        );
+        assert_eq!(Row::decode(Key::Session(2), &bytes), None, "under another key");
         assert_eq!(Row::decode(key, &bytes[..63]), None);
     }
 
@@ -372,17 +364,11 @@ mod tests {
     fn a_pruned_name_does_not_start_again_at_one() {
         let mut model = Model::default();
         let key = Key::Session(0);
-        let claimed = model.change(Verb::TakeOver {
-            session: 0,
-            host: 0,
-        });
+        let claimed = model.change(Verb::TakeOver { session: 0, host: 0 });
         assert_eq!(claimed.after.map(|row| row.incarnation), Some(1));
         model.set(key, claimed.after);
         model.set(key, None);
-        let again = model.change(Verb::TakeOver {
-            session: 0,
-            host: 1,
-        });
+        let again = model.change(Verb::TakeOver { session: 0, host: 1 });
         assert_eq!(again.after.map(|row| row.incarnation), Some(2));
     }
 
@@ -396,19 +382,10 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for token in 1..500 {
             let verb = model.next_verb(bounds, &mut random);
-            seen.insert(
-                format!("{verb:?}")
-                    .split([' ', '{'])
-                    .next()
-                    .unwrap_or("")
-                    .to_owned(),
-            );
+            seen.insert(format!("{verb:?}").split([' ', '{']).next().unwrap_or("").to_owned());
             let change = model.change(verb);
             if let Some(key) = change.key {
-                assert!(
-                    change.after.is_some() || model.rows.contains_key(&key),
-                    "{verb:?}"
-                );
+                assert!(change.after.is_some() || model.rows.contains_key(&key), "{verb:?}");
                 let after = change.after.map(|row| Row {
                     token: if change.mints { token } else { row.token },
                     ..row

@@ -109,10 +109,7 @@ impl Oracle {
                 self.limit = reserved.max(token);
             }
             (true, None) => {
-                return Err(Violation::new(
-                    "no_token",
-                    "a claim was answered without a token",
-                ));
+                return Err(Violation::new("no_token", "a claim was answered without a token"));
             }
             (false, _) => {}
         }
@@ -121,9 +118,7 @@ impl Oracle {
                 token: token.unwrap_or(row.token),
                 ..row
             };
-            let after = change
-                .after
-                .map(|row| if change.mints { fresh(row) } else { row });
+            let after = change.after.map(|row| if change.mints { fresh(row) } else { row });
             self.model.set(key, after);
         }
         Ok(())
@@ -146,10 +141,7 @@ impl Oracle {
             self.model.set(*key, seen.copied());
         }
         if mounted.counter < self.token_seen {
-            let detail = format!(
-                "counter {} after token {}",
-                mounted.counter, self.token_seen
-            );
+            let detail = format!("counter {} after token {}", mounted.counter, self.token_seen);
             return Err(Violation::new("counter_went_back", detail));
         }
         let newest = rows.values().map(|row| row.token).max().unwrap_or(0);
@@ -196,10 +188,7 @@ impl Oracle {
     /// A digest of everything known, so that equal images with equal pasts are tried once.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        let mut sum = random::fold(
-            random::fold(self.model.digest(), self.token_seen),
-            self.limit,
-        );
+        let mut sum = random::fold(random::fold(self.model.digest(), self.token_seen), self.limit);
         if let Some(change) = self.in_flight {
             sum = random::fold(sum, change.key.map_or(1, |key| key.number().into()));
             let after = change.after.map_or(2, |row| random::digest(&row.encode()));
@@ -218,20 +207,14 @@ mod tests {
 
     fn claimed() -> Oracle {
         let mut oracle = Oracle::default();
-        let change = oracle.model().change(Verb::TakeOver {
-            session: 0,
-            host: 0,
-        });
+        let change = oracle.model().change(Verb::TakeOver { session: 0, host: 0 });
         oracle.begin(change, 1);
         oracle.acknowledge(Some(1), 1).unwrap();
         oracle
     }
 
     fn take_over(oracle: &mut Oracle) {
-        let change = oracle.model().change(Verb::TakeOver {
-            session: 0,
-            host: 1,
-        });
+        let change = oracle.model().change(Verb::TakeOver { session: 0, host: 1 });
         oracle.begin(change, 1);
     }
 
@@ -251,9 +234,7 @@ mod tests {
             counter,
             reserved: counter,
         };
-        oracle
-            .judge(mounted, &[KEY], &rows)
-            .map_err(|violation| violation.kind)
+        oracle.judge(mounted, &[KEY], &rows).map_err(|violation| violation.kind)
     }
 
     #[test]
@@ -278,10 +259,7 @@ mod tests {
         let mut oracle = claimed();
         take_over(&mut oracle);
         oracle.acknowledge(Some(2), 2).unwrap();
-        assert_eq!(
-            see(&mut oracle.clone(), 2, Some(row(0, 1, 1))),
-            Err("row_went_back")
-        );
+        assert_eq!(see(&mut oracle.clone(), 2, Some(row(0, 1, 1))), Err("row_went_back"));
         assert_eq!(see(&mut oracle, 2, Some(row(1, 2, 2))), Ok(()));
     }
 
@@ -291,19 +269,12 @@ mod tests {
         let change = oracle.model().change(Verb::Prune { key: KEY });
         oracle.begin(change, 1);
         oracle.acknowledge(None, 1).unwrap();
-        assert_eq!(
-            see(&mut oracle, 1, Some(row(0, 1, 1))),
-            Err("row_came_back")
-        );
+        assert_eq!(see(&mut oracle, 1, Some(row(0, 1, 1))), Err("row_came_back"));
     }
 
     #[test]
     fn o2_no_token_is_minted_twice_nor_beyond_the_limit() {
-        for (token, expected) in [
-            (1, Err("token_repeated")),
-            (2, Ok(())),
-            (3, Err("token_beyond_limit")),
-        ] {
+        for (token, expected) in [(1, Err("token_repeated")), (2, Ok(())), (3, Err("token_beyond_limit"))] {
             let mut oracle = claimed();
             take_over(&mut oracle);
             let got = oracle
@@ -316,10 +287,7 @@ mod tests {
     #[test]
     fn o2_the_counter_is_never_below_a_token_that_was_seen() {
         let mut oracle = claimed();
-        assert_eq!(
-            see(&mut oracle, 0, Some(row(0, 1, 1))),
-            Err("counter_went_back")
-        );
+        assert_eq!(see(&mut oracle, 0, Some(row(0, 1, 1))), Err("counter_went_back"));
     }
 
     #[test]

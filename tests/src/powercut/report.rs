@@ -271,14 +271,10 @@ impl Report {
             self.operations,
             self.erases,
             self.aged_commits,
-            self.first_turn
-                .map_or("none".to_owned(), |commit| commit.to_string())
+            self.first_turn.map_or("none".to_owned(), |commit| commit.to_string())
         ));
         line(format_args!("wear per page: {:?}", self.wear));
-        line(format_args!(
-            "{:<12} {:>12} {:>12}",
-            "cut", "cases", "failures"
-        ));
+        line(format_args!("{:<12} {:>12} {:>12}", "cut", "cases", "failures"));
         for (kind, count) in &self.by_cut {
             line(format_args!(
                 "{:<12} {:>12} {:>12}",
@@ -289,15 +285,9 @@ impl Report {
         }
         for (i, count) in self.by_depth.iter().enumerate() {
             let name = format!("depth {}", i + 1);
-            line(format_args!(
-                "{name:<12} {:>12} {:>12}",
-                count.cases, count.failures
-            ));
+            line(format_args!("{name:<12} {:>12} {:>12}", count.cases, count.failures));
         }
-        line(format_args!(
-            "{:<12} {:>12} {:>12}",
-            "all", self.cases, self.failures
-        ));
+        line(format_args!("{:<12} {:>12} {:>12}", "all", self.cases, self.failures));
         line(format_args!(
             "{} images came up again and were not tried twice; {:.1} s",
             self.repeated, self.seconds

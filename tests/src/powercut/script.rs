@@ -90,13 +90,7 @@ impl Script {
         Ok(script)
     }
 
-    fn live(
-        &mut self,
-        image: &Image,
-        mut oracle: Oracle,
-        commits: usize,
-        seed: u64,
-    ) -> Result<(), Violation> {
+    fn live(&mut self, image: &Image, mut oracle: Oracle, commits: usize, seed: u64) -> Result<(), Violation> {
         let mut bench = Bench::new(self.store, &self.keys, image.clone());
         let mut random = Random::new(fold(seed, 3));
         let mut done = 0;
@@ -145,13 +139,7 @@ pub(super) const fn is_erase(traced: &TracedOperation) -> bool {
     matches!(traced.operation, crate::flash::Operation::Erase { .. })
 }
 
-fn age(
-    store: &'static Store,
-    bounds: Bounds,
-    keys: &[Key],
-    blank: Image,
-    seed: u64,
-) -> Result<Moment, Violation> {
+fn age(store: &'static Store, bounds: Bounds, keys: &[Key], blank: Image, seed: u64) -> Result<Moment, Violation> {
     let mut bench = Bench::new(store, keys, blank);
     let mut oracle = Oracle::default();
     bench.provision()?;

@@ -80,11 +80,7 @@ pub struct Progress {
 pub fn exhaustive(settings: &Settings, progress: &Progress) -> Result<Report, Violation> {
     let script = settings.script(settings.seed)?;
     let mut report = Report::begin(settings, &script);
-    let steps = if settings.faults {
-        script.steps.len()
-    } else {
-        0
-    };
+    let steps = if settings.faults { script.steps.len() } else { 0 };
     let total = script.places.len() + steps;
     progress.total.store(total, Ordering::Relaxed);
     let search = Search {
@@ -103,13 +99,7 @@ pub fn exhaustive(settings: &Settings, progress: &Progress) -> Result<Report, Vi
             }
             match script.places.get(index) {
                 Some(place) => search.cut_place(index, place, &mut tally),
-                None => faults::try_all(
-                    settings,
-                    &script,
-                    index - script.places.len(),
-                    progress,
-                    &mut tally,
-                ),
+                None => faults::try_all(settings, &script, index - script.places.len(), progress, &mut tally),
             }
             progress.done.fetch_add(1, Ordering::Relaxed);
         }
@@ -136,9 +126,7 @@ pub fn random(settings: &Settings, cases: usize, progress: &Progress) -> Result<
         let mut tally = Tally::default();
         loop {
             let life = next.fetch_add(1, Ordering::Relaxed);
-            let share = cases
-                .saturating_sub(life * CASES_PER_LIFE)
-                .min(CASES_PER_LIFE);
+            let share = cases.saturating_sub(life * CASES_PER_LIFE).min(CASES_PER_LIFE);
             if share == 0 || progress.stop.load(Ordering::Relaxed) {
                 break tally;
             }
@@ -170,10 +158,7 @@ pub fn random(settings: &Settings, cases: usize, progress: &Progress) -> Result<
 /// # Errors
 ///
 /// When the store cannot even live without a cut, or the case names an operation that is not there.
-pub fn replay(
-    settings: &Settings,
-    case: &Case,
-) -> Result<(Vec<String>, Option<Violation>), Violation> {
+pub fn replay(settings: &Settings, case: &Case) -> Result<(Vec<String>, Option<Violation>), Violation> {
     let script = settings.script(settings.seed)?;
     let path = match case {
         Case::Cuts(path) => path,
@@ -209,10 +194,7 @@ pub fn replay(
         let last = i + 1 == path.0.len();
         let recovery = search.recover(&image, &at.oracle, cut.reading, !last, Some(&mut story));
         if let Err(violation) = recovery.outcome {
-            story.push(format!(
-                "violation: {}: {}",
-                violation.kind, violation.detail
-            ));
+            story.push(format!("violation: {}: {}", violation.kind, violation.detail));
             return Ok((story, Some(violation)));
         }
         (place, trace) = (Some(at), recovery.places);
@@ -305,11 +287,7 @@ impl Search<'_> {
             let (mut path, mut places) = (Path::default(), Vec::new());
             let depth = 1 + random.below(self.settings.depth as u64) as usize;
             for level in 0..depth {
-                let places_now = if level == 0 {
-                    &self.script.places
-                } else {
-                    &places
-                };
+                let places_now = if level == 0 { &self.script.places } else { &places };
                 if places_now.is_empty() {
                     break;
                 }
@@ -324,8 +302,7 @@ impl Search<'_> {
                     index = erase;
                 }
                 let place = &places_now[index];
-                let tear =
-                    seeded_tear(self.settings.geometry, &place.traced.operation, &mut random);
+                let tear = seeded_tear(self.settings.geometry, &place.traced.operation, &mut random);
                 let reading = seeded_reading(&mut random);
                 let image = place.traced.before.torn(&place.traced.operation, &tear);
                 path = path.then(Cut {
@@ -333,8 +310,7 @@ impl Search<'_> {
                     tear,
                     reading,
                 });
-                let recovery =
-                    self.recover(&image, &place.oracle, reading, level + 1 < depth, None);
+                let recovery = self.recover(&image, &place.oracle, reading, level + 1 < depth, None);
                 let failed = recovery.outcome.is_err();
                 self.count(&path, place.verb, recovery.faulted, recovery.outcome, tally);
                 tried += 1;
@@ -347,19 +323,8 @@ impl Search<'_> {
         }
     }
 
-    fn count(
-        &self,
-        path: &Path,
-        verb: Verb,
-        faulted: bool,
-        outcome: Result<(), Violation>,
-        tally: &mut Tally,
-    ) {
-        let kind = if faulted {
-            CutKind::EccFault
-        } else {
-            path.kind()
-        };
+    fn count(&self, path: &Path, verb: Verb, faulted: bool, outcome: Result<(), Violation>, tally: &mut Tally) {
+        let kind = if faulted { CutKind::EccFault } else { path.kind() };
         self.progress.cases.fetch_add(1, Ordering::Relaxed);
         tally.count(kind, path.0.len());
         if let Err(violation) = outcome {
@@ -419,10 +384,7 @@ impl Search<'_> {
                 bench.perform(verb, &mut oracle)?;
                 if i == 0 {
                     let trace = bench.chip.borrow_mut().take_trace();
-                    places = trace
-                        .into_iter()
-                        .map(|traced| place(traced, &marks))
-                        .collect();
+                    places = trace.into_iter().map(|traced| place(traced, &marks)).collect();
                 }
             }
             tell(format!("mount, marginal cells read as `{reading}`"));
@@ -450,10 +412,7 @@ const fn turned(reading: Reading) -> Reading {
 
 /// Gives a traced operation the past that it would be cut with.
 fn place(traced: TracedOperation, marks: &[(u64, Verb, Oracle)]) -> Place {
-    let index = marks
-        .iter()
-        .rposition(|(from, ..)| *from <= traced.number)
-        .unwrap_or(0);
+    let index = marks.iter().rposition(|(from, ..)| *from <= traced.number).unwrap_or(0);
     let (_, verb, oracle) = &marks[index];
     Place {
         traced,
@@ -488,9 +447,7 @@ fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(&work)).collect();
         let join = |handle: std::thread::ScopedJoinHandle<'_, T>| {
-            handle
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         handles.into_iter().map(join).collect()
     })

@@ -7,10 +7,7 @@ use crate::flash::Geometry;
 
 fn settings(store: &str, geometry: &str) -> Settings {
     let store = stores::named(store).expect("a store of the list");
-    Settings::new(
-        store,
-        Geometry::named(geometry).expect("a geometry of the list"),
-    )
+    Settings::new(store, Geometry::named(geometry).expect("a geometry of the list"))
 }
 
 fn search(settings: &Settings) -> Report {
@@ -24,29 +21,16 @@ fn the_map_of_sequential_storage_fails_only_where_an_erase_is_torn() {
         ..settings("sequential-storage", "nrf52")
     };
     let report = search(&settings);
-    assert!(
-        report.cut(CutKind::TornErase).failures > 0,
-        "{}",
-        report.table()
-    );
+    assert!(report.cut(CutKind::TornErase).failures > 0, "{}", report.table());
     assert_eq!(report.cut(CutKind::Clean).failures, 0, "{}", report.table());
-    assert_eq!(
-        report.cut(CutKind::TornWrite).failures,
-        0,
-        "{}",
-        report.table()
-    );
+    assert_eq!(report.cut(CutKind::TornWrite).failures, 0, "{}", report.table());
     assert_eq!(report.verdict(), Verdict::Failed);
     assert!(
         report.first_turn.is_some_and(|commit| commit <= 10),
         "{:?}",
         report.first_turn
     );
-    assert!(
-        report.wear.iter().all(|erases| *erases > 0),
-        "{:?}",
-        report.wear
-    );
+    assert!(report.wear.iter().all(|erases| *erases > 0), "{:?}", report.wear);
 }
 
 #[test]
@@ -71,12 +55,7 @@ fn a_failure_is_replayed_by_its_path() {
     let report = search(&settings);
     assert!(!report.first_failures.is_empty());
     for failure in &report.first_failures {
-        let case = failure
-            .replay
-            .split('\'')
-            .nth(1)
-            .and_then(Case::parse)
-            .expect("a case");
+        let case = failure.replay.split('\'').nth(1).and_then(Case::parse).expect("a case");
         let (story, violation) = replay(&settings, &case).expect("the life itself holds");
         assert_eq!(
             violation.map(|violation| violation.kind),

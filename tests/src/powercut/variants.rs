@@ -9,11 +9,7 @@ pub fn readings(image: &Image, seed: u64) -> Vec<Reading> {
     let mut readings = vec![Reading::AsLeft];
     let seed = fold(seed, image.digest()) >> 40;
     if image.has_marginal_cells() {
-        readings.extend([
-            Reading::Other,
-            Reading::TurnsAfter(2),
-            Reading::Wavering(seed),
-        ]);
+        readings.extend([Reading::Other, Reading::TurnsAfter(2), Reading::Wavering(seed)]);
     }
     if image.has_faulty_units() {
         readings.push(Reading::Faulting);

@@ -103,12 +103,7 @@ impl Sim {
             let daily = Daily::busy_kiosk(self.geometry);
             let costs: Vec<_> = stores::STORES
                 .iter()
-                .filter_map(|store| {
-                    Some((
-                        store.name,
-                        cost::measure(store, self.geometry, &daily).ok()?,
-                    ))
-                })
+                .filter_map(|store| Some((store.name, cost::measure(store, self.geometry, &daily).ok()?)))
                 .collect();
             std::fs::write(file, html::page(&report, &costs))
                 .with_context(|| format!("cannot write {}", file.display()))?;

@@ -86,10 +86,7 @@ impl Records for Ekv {
     fn put(&mut self, key: u32, value: &[u8]) -> Result<(), Failure> {
         wait(async {
             let mut write = self.database.write_transaction().await;
-            write
-                .write(&key.to_be_bytes(), value)
-                .await
-                .map_err(failure)?;
+            write.write(&key.to_be_bytes(), value).await.map_err(failure)?;
             write.commit().await.map_err(failure)
         })
     }

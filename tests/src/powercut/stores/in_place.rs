@@ -57,9 +57,7 @@ impl<const WRITE: usize, const ERASE: usize> InPlace<WRITE, ERASE> {
     fn load(&mut self, page: u32) -> Result<Option<(u64, Rows)>, Failure> {
         let mut bytes = vec![0; HEADER_SIZE_BYTES];
         self.flash.read(page, &mut bytes).map_err(flash)?;
-        let word = |bytes: &[u8], at: usize| {
-            u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]))
-        };
+        let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or([0; 8]));
         let count = word(&bytes, 8) as usize;
         if count > (ERASE - HEADER_SIZE_BYTES) / ROW_SIZE_BYTES {
             return Ok(None);
@@ -73,14 +71,10 @@ impl<const WRITE: usize, const ERASE: usize> InPlace<WRITE, ERASE> {
         }
         let keys = (0..=u8::MAX).flat_map(|n| [Key::Session(n), Key::Message(n)]);
         let keys: Vec<Key> = keys.collect();
-        let rows = bytes[HEADER_SIZE_BYTES..]
-            .chunks(ROW_SIZE_BYTES)
-            .filter_map(|bytes| {
-                let key = keys
-                    .iter()
-                    .find(|key| key.number().to_le_bytes() == bytes[..4])?;
-                Row::decode(*key, bytes).map(|row| (*key, row))
-            });
+        let rows = bytes[HEADER_SIZE_BYTES..].chunks(ROW_SIZE_BYTES).filter_map(|bytes| {
+            let key = keys.iter().find(|key| key.number().to_le_bytes() == bytes[..4])?;
+            Row::decode(*key, bytes).map(|row| (*key, row))
+        });
         Ok(Some((counter, rows.collect())))
     }
 }
@@ -92,12 +86,8 @@ impl<const WRITE: usize, const ERASE: usize> Subject for InPlace<WRITE, ERASE> {
 
     fn mount(&mut self) -> Result<Mounted, Failure> {
         let pages = [self.load(0)?, self.load(ERASE as u32)?];
-        let newest = pages
-            .into_iter()
-            .flatten()
-            .max_by_key(|(counter, _)| *counter);
-        (self.counter, self.rows) =
-            newest.ok_or_else(|| Failure::Corrupt("neither page is valid".into()))?;
+        let newest = pages.into_iter().flatten().max_by_key(|(counter, _)| *counter);
+        (self.counter, self.rows) = newest.ok_or_else(|| Failure::Corrupt("neither page is valid".into()))?;
         Ok(Mounted {
             counter: self.counter,
             reserved: self.counter,
@@ -128,9 +118,7 @@ impl<const WRITE: usize, const ERASE: usize> Subject for InPlace<WRITE, ERASE> {
     }
 
     fn rows(&mut self, keys: &[Key]) -> Result<Rows, Failure> {
-        let known = keys
-            .iter()
-            .filter_map(|key| self.rows.get(key).map(|row| (*key, *row)));
+        let known = keys.iter().filter_map(|key| self.rows.get(key).map(|row| (*key, *row)));
         Ok(known.collect())
     }
 

@@ -3,8 +3,7 @@
 //! The store over it, with the machines of the contract, takes this place when it can be mounted.
 
 use keyfence_firmware::journal::{
-    CommitError, Existing, Journal, Law, MountError, Policy, ReadError, Record, Refused,
-    SettleError,
+    CommitError, Existing, Journal, Law, MountError, Policy, ReadError, Record, Refused, SettleError,
 };
 
 use crate::flash::{SharedChip, SimFlash};
@@ -73,9 +72,7 @@ impl<const WRITE: usize, const ERASE: usize, const FRAME: usize, P: Policy> Subj
     for OnJournal<WRITE, ERASE, FRAME, P>
 {
     fn provision(&mut self) -> Result<(), Failure> {
-        self.journal
-            .provision(INSTANCE, 0, Existing::Refuse)
-            .map_err(unsettled)
+        self.journal.provision(INSTANCE, 0, Existing::Refuse).map_err(unsettled)
     }
 
     fn mount(&mut self) -> Result<Mounted, Failure> {
@@ -101,9 +98,7 @@ impl<const WRITE: usize, const ERASE: usize, const FRAME: usize, P: Policy> Subj
             key: number(key),
             value: value.as_ref().map_or(&[], |value| &value[..]),
         });
-        let committed = self
-            .journal
-            .commit(record.as_slice(), token.is_some().into());
+        let committed = self.journal.commit(record.as_slice(), token.is_some().into());
         let committed = committed.map_err(uncommitted)?;
         assert!(
             token.is_none_or(|token| token == committed.first_token),
@@ -116,8 +111,7 @@ impl<const WRITE: usize, const ERASE: usize, const FRAME: usize, P: Policy> Subj
         let mut rows = Rows::new();
         for key in keys {
             if let Some(value) = self.journal.get(number(*key)).map_err(unread)? {
-                let row = Row::decode(*key, value)
-                    .ok_or_else(|| Failure::Corrupt(format!("the row of {key:?}")))?;
+                let row = Row::decode(*key, value).ok_or_else(|| Failure::Corrupt(format!("the row of {key:?}")))?;
                 rows.insert(*key, row);
             }
         }

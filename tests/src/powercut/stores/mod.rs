@@ -114,13 +114,7 @@ mod tests {
                 store.name,
                 geometry.name
             );
-            assert_eq!(
-                chip.borrow().abuse(),
-                None,
-                "{} {}",
-                store.name,
-                geometry.name
-            );
+            assert_eq!(chip.borrow().abuse(), None, "{} {}", store.name, geometry.name);
         }
     }
 }

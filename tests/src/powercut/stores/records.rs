@@ -47,9 +47,7 @@ pub(super) struct OverRecords<R> {
 impl<R: Records> OverRecords<R> {
     /// A subject over `records` in a region with pages of this size.
     pub(super) fn new(records: R, erase_size_bytes: usize) -> Self {
-        let rows = Bounds::for_page_size(erase_size_bytes)
-            .keys()
-            .map(Key::number);
+        let rows = Bounds::for_page_size(erase_size_bytes).keys().map(Key::number);
         Self {
             records,
             keys: std::iter::once(COUNTER).chain(rows).collect(),
@@ -92,10 +90,7 @@ impl<R: Records> Subject for OverRecords<R> {
                 self.records.put(key.number(), &row.encode())?;
             }
             (Some(key), None) => {
-                let last = self
-                    .records
-                    .get(key.number())?
-                    .map_or(0, |value| token_of(&value));
+                let last = self.records.get(key.number())?.map_or(0, |value| token_of(&value));
                 self.records.put(key.number(), &last.to_le_bytes())?;
             }
             (None, _) => {
@@ -114,8 +109,8 @@ impl<R: Records> Subject for OverRecords<R> {
                 None => {}
                 Some(value) if value.len() == TOKEN_SIZE_BYTES => {}
                 Some(value) => {
-                    let row = Row::decode(*key, &value)
-                        .ok_or_else(|| Failure::Corrupt(format!("the row of {key:?}")))?;
+                    let row =
+                        Row::decode(*key, &value).ok_or_else(|| Failure::Corrupt(format!("the row of {key:?}")))?;
                     rows.insert(*key, row);
                 }
             }
