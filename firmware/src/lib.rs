@@ -2,7 +2,7 @@
 //!
 //! Read [`journal`] first: the log of frames on NOR flash under everything else. Then [`store`]: the ledger on it, which
 //! runs the machines of the core. The bytes on the flash are described in `FORMAT.md`. [`link`] is how a host talks to a
-//! kiosk: both ends of it, for kiosks and hosts alike.
+//! kiosk: both ends of it, for kiosks and hosts alike. [`kiosk`] is the application around all of them.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -10,5 +10,6 @@
 extern crate std;
 
 pub mod journal;
+pub mod kiosk;
 pub mod link;
 pub mod store;

@@ -45,7 +45,7 @@ pub const BODY_BYTES_MAX: usize = 64;
 /// The longest subject, in bytes.
 pub const SUBJECT_BYTES_MAX: usize = 32;
 /// The longest answer that is kept for a request id, in bytes.
-pub const ANSWER_BYTES_MAX: usize = 64;
+pub const ANSWER_BYTES_MAX: usize = 88;
 /// Clients that can have request ids.
 pub const CLIENTS: usize = 8;
 
