@@ -141,6 +141,7 @@ impl KioskEnd {
     }
 
     /// Offers a link session, the same one to the same nonce (L3).
+    #[inline(never)] // its buffers are not to lie on the caller's stack, nor its code in it
     fn challenge(&mut self, host: Nonce, random: &mut impl Random, state: State) -> Option<usize> {
         let Some(identity) = &self.identity else {
             return self.hello(state);
@@ -161,6 +162,7 @@ impl KioskEnd {
     }
 
     /// Has a call handled, if it is authentic and new.
+    #[inline(never)] // its buffers are not to lie on the caller's stack, nor its code in it
     fn call(&mut self, len: usize, handler: &mut impl Handler) -> Option<usize> {
         let packet = self.packet.get(..len)?;
         let Some(id) = packet::session_of(packet) else {
