@@ -52,6 +52,7 @@ mod error;
 mod fenced;
 pub mod fresh;
 mod gate_file;
+pub mod kiosk;
 mod ledger;
 mod maintain;
 mod message;

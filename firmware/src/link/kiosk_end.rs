@@ -119,10 +119,10 @@ impl KioskEnd {
 
     /// Says hello (L5).
     fn hello(&mut self, state: State) -> Option<usize> {
-        let device = self
-            .identity
-            .as_ref()
-            .map_or(DeviceId::NONE, |identity| identity.device);
+        let (device, state) = match &self.identity {
+            Some(identity) => (identity.device, state),
+            None => (DeviceId::NONE, State::Unprovisioned),
+        };
         let parts = [VERSION, kind::HELLO]
             .into_iter()
             .chain(*device.as_bytes())
