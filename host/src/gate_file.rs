@@ -191,7 +191,7 @@ impl FileGate {
             Unread::Damaged => GateError::Damaged {
                 path: self.path.clone(),
             },
-            Unread::Foreign => other("it was not written by one"),
+            Unread::Foreign => other("what it says is not what a gate says"),
         })
     }
 
