@@ -5,14 +5,14 @@ use std::time::Duration;
 use keyfence_core::attempt::Done;
 use keyfence_core::mailbox::{self, ClaimNext, MessageGrant, Settled};
 use keyfence_core::store::Failure;
-use keyfence_core::{Decision, TimeMs};
+use keyfence_core::{Decision, Digest, TimeMs};
 
 use super::Call;
-use super::describe::Bytes;
+use super::describe::{Bytes, Describe as _};
 use super::mailbox::deliver_next;
 use crate::error::{Error, Outcome};
 use crate::message::{BatchAndNext, CompletedAndNext, Completion};
-use crate::store::check::digest;
+use crate::store::check::{Encoder, digest};
 use crate::store::step::{SqliteStep, Texts};
 
 /// Completes a message and keeps its result.
@@ -66,7 +66,8 @@ impl Call<'_> {
     }
 
     /// Asks for another try after a failure, `delay` from now at the earliest: NEW with one retry less, or DEAD when none is
-    /// left. `reason` is kept with the message and in its history.
+    /// left. `reason` is kept with the message and in its history. The act is recognised when it is repeated with the same
+    /// delay and reason.
     ///
     /// # Errors
     /// [`Error`]. Refuses as [`mailbox::retry`] does.
@@ -74,7 +75,7 @@ impl Call<'_> {
         self.run("mailbox_retry", (grant, delay, reason), |step, now| {
             let not_before = delay.map(|delay| later(now, delay));
             let decision = step.with_texts(Texts::noted(reason), |step| {
-                mailbox::retry(step, grant, not_before, digest(reason.as_bytes()), now)
+                mailbox::retry(step, grant, not_before, retried(delay, reason), now)
             })?;
             if matches!(decision, Ok(Settled { done: Done::Now, .. })) {
                 step.put_reason(grant.message(), reason)?;
@@ -152,6 +153,18 @@ impl Call<'_> {
         self.run("mailbox_dead_letter", (grant, reason), |step, now| {
             dead_letter(step, grant, reason, now)
         })
+    }
+}
+
+/// What a retry is recognised by. The delay counts and not the moment that it led to: that is another one each time.
+fn retried(delay: Option<Duration>, reason: &str) -> Digest {
+    match delay {
+        None => digest(reason.as_bytes()),
+        Some(_) => {
+            let mut act = Encoder::new();
+            (delay, reason).describe(&mut act);
+            act.digest()
+        }
     }
 }
 

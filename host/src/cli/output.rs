@@ -5,12 +5,13 @@
 //! * **O3.** Colour only on a terminal, without `NO_COLOR`. On a terminal, control characters in what others wrote are
 //!   made visible instead of being obeyed.
 
+use std::cmp::Ordering;
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use keyfence::core::attempt::Done;
-use keyfence::core::{Refusal, TimeMs, Token};
+use keyfence::core::{Name, Refusal, TimeMs, Token};
 use serde_json::{Map, Value, json};
 
 use super::format::{Paint, base64, shown, span, utc, visible};
@@ -167,10 +168,10 @@ impl Output {
 
     fn distance(&self, time: TimeMs) -> String {
         let (now, time) = (self.now.as_ms(), time.as_ms());
-        if time > now {
-            format!("in {}", span(Duration::from_millis(time - now)))
-        } else {
-            format!("{} ago", span(Duration::from_millis(now - time)))
+        match time.cmp(&now) {
+            Ordering::Greater => format!("in {}", span(Duration::from_millis(time - now))),
+            Ordering::Equal => "now".to_owned(),
+            Ordering::Less => format!("{} ago", span(Duration::from_millis(now - time))),
         }
     }
 }
@@ -201,6 +202,14 @@ impl Answer {
             counts: false,
             body: None,
         }
+    }
+
+    /// What a `show` prints of a name that is not on the ledger: that is an answer, and no refusal.
+    pub(crate) fn unknown_name(kind: &'static str, name: &Name) -> Self {
+        Self::plain()
+            .with(kind, name.as_str())
+            .with("known", false)
+            .headline(format!("{kind} {name}"), &[kind])
     }
 
     /// An object that begins with its outcome.
@@ -241,7 +250,7 @@ impl Answer {
             .with_some("high_water", refusal.high_water.map(Token::get))
             .with_some("never_issued", refusal.never_issued.then_some(true))
             .with("reason", why(refusal, asked, output))
-            .with("next", refusal.reason.next())
+            .with("next", refusal.next())
             .headline(refusal.reason.name().to_owned(), &["refusal"])
     }
 
@@ -378,10 +387,12 @@ fn why(refusal: &Refusal, asked: &str, output: &Output) -> String {
             Some(process) => format!("{} ({process})", holder.name),
             None => holder.name.to_string(),
         };
-        match refusal.expires_at {
-            Some(expires_at) => {
-                sentence.push_str(&format!("; held by {holder} until {}", output.moment(expires_at)));
-            }
+        match refusal
+            .expires_at
+            .map(|expires_at| (expires_at > output.now, output.moment(expires_at)))
+        {
+            Some((true, until)) => sentence.push_str(&format!("; held by {holder} until {until}")),
+            Some((false, until)) => sentence.push_str(&format!("; last held by {holder}, lapsed {until}")),
             None => sentence.push_str(&format!("; last held by {holder}")),
         }
     }

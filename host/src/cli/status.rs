@@ -145,12 +145,14 @@ fn claims(context: &Context, ledger: &Ledger, status: &keyfence::Status) -> Resu
         let claims = views.into_iter().map(|view| {
             let claimed = view.row.state_name() == "CLAIMED";
             let (id, recipient) = (view.row.id.clone(), view.row.recipient.clone());
-            claimed.then(|| {
-                let shown = super::mailbox::standing(context, view);
-                claim("message", id.as_str(), recipient.as_str(), shown)
+            Ok(if claimed {
+                let shown = super::mailbox::standing(context, ledger, view)?;
+                Some(claim("message", id.as_str(), recipient.as_str(), shown))
+            } else {
+                None
             })
         });
-        Ok((last, claims.collect()))
+        Ok((last, claims.collect::<Result<_, Failure>>()?))
     })?;
     gather(&mut claims, status.hosts_live + status.hosts_lapsed, |page| {
         let views = ledger.hosts(page)?;
