@@ -233,6 +233,30 @@ fn a_program_that_cannot_be_started_gives_everything_back() {
 }
 
 #[test]
+fn a_report_overwrites_neither_ledger_nor_gate_and_is_its_owners() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let shop = Shop::open();
+    let ledger = std::fs::read(shop.ledger()).unwrap();
+    std::os::unix::fs::symlink(shop.ledger(), shop.path("link")).unwrap();
+    for report in ["keyfence.db", "./keyfence.db-wal", "link"] {
+        shop.ask(&format!("run --actor crew --report {report} -- touch worked"))
+            .wrong_usage();
+    }
+    shop.ask("gate admit door.gate --for actor:crew --token 1 --report door.gate -- touch worked")
+        .wrong_usage();
+    let missing = shop.ask("--ledger new.db run --actor crew --report new.db -- touch worked");
+    missing.wrong_usage();
+    assert!(!shop.path("worked").exists() && !shop.path("new.db").exists() && !shop.path("door.gate").exists());
+    assert_eq!(std::fs::read(shop.ledger()).unwrap(), ledger);
+    assert_eq!(ran(&shop, "", "true").0, 0);
+    let mode = std::fs::metadata(shop.path("report.json"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
 fn leases_are_renewed_while_the_program_works() {
     let shop = Shop::open();
     let run = start(

@@ -92,7 +92,7 @@ impl Gate {
                 report,
                 program,
             } => {
-                let mut report = run::ReportFile::open(report.as_deref())?;
+                let mut report = run::ReportFile::open(context, report.as_deref(), Some(&gate))?;
                 let admission = admit(context, &gate, claim, token, &program);
                 return report.conclude(context, admission);
             }

@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 use std::io::{self, IsTerminal as _, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
@@ -14,7 +15,7 @@ use keyfence::core::attempt::Done;
 use keyfence::core::{Name, Refusal, TimeMs, Token};
 use serde_json::{Map, Value, json};
 
-use super::format::{Paint, base64, shown, span, utc, visible};
+use super::format::{Paint, base64, shown, span, utc, visible, wrapped};
 
 /// How many rows a table is laid out for at a time, so that a list of any length needs little memory.
 const ROWS_AT_A_TIME: usize = 500;
@@ -47,7 +48,7 @@ impl Output {
             writeln!(out)?;
         } else {
             let paint = Paint::of(io::stdout().is_terminal());
-            out.write_all(self.lines(answer, paint).as_bytes())?;
+            out.write_all(self.lines(answer, paint, columns(&io::stdout())).as_bytes())?;
             if let Some(body) = &answer.body {
                 out.write_all(&shown(body, io::stdout().is_terminal()))?;
                 if !body.ends_with(b"\n") {
@@ -64,7 +65,8 @@ impl Output {
             return self.answer(answer);
         }
         let paint = Paint::of(io::stderr().is_terminal());
-        io::stderr().lock().write_all(self.lines(answer, paint).as_bytes())
+        let text = self.lines(answer, paint, columns(&io::stderr()));
+        io::stderr().lock().write_all(text.as_bytes())
     }
 
     /// A note for people, on standard error.
@@ -101,7 +103,8 @@ impl Output {
         }
     }
 
-    fn lines(&self, answer: &Answer, paint: Paint) -> String {
+    /// An answer for people, wrapped where it goes to a terminal of so many columns.
+    fn lines(&self, answer: &Answer, paint: Paint, columns: Option<usize>) -> String {
         let word = answer.fields.get("outcome").and_then(Value::as_str).unwrap_or("");
         let headline = answer.headline.clone().unwrap_or_default();
         let gap = if word.is_empty() || headline.is_empty() {
@@ -119,6 +122,10 @@ impl Output {
             .collect();
         let width = shown.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
         for (key, value) in shown {
+            let value = match columns {
+                Some(columns) => wrapped(&value, columns, width + 4),
+                None => value,
+            };
             text.push_str(&format!("  {}  {value}\n", paint.dim(&format!("{key:<width$}"))));
         }
         text
@@ -174,6 +181,15 @@ impl Output {
             Ordering::Less => format!("{} ago", span(Duration::from_millis(now - time))),
         }
     }
+}
+
+/// How wide the terminal is that a stream goes to, if it does.
+fn columns(stream: &(impl io::IsTerminal + AsFd)) -> Option<usize> {
+    if !stream.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// Whether a field says nothing to people: a count of nothing.

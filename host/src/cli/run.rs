@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -70,7 +71,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(mut self, context: &Context) -> Answered {
-        let mut report = ReportFile::open(self.report.take().as_deref())?;
+        let mut report = ReportFile::open(context, self.report.take().as_deref(), None)?;
         let answered = self.under_the_fence(context);
         report.conclude(context, answered)
     }
@@ -170,17 +171,53 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
     (answer, status)
 }
 
+/// Whether both names are those of one file, there or not yet there.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (std::fs::metadata(one), std::fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        (Err(_), Err(_)) => match (std::path::absolute(one), std::path::absolute(other)) {
+            (Ok(one), Ok(other)) => one == other,
+            (Ok(_) | Err(_), _) => false,
+        },
+        (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
+    }
+}
+
 /// Where the answer of a command goes whose standard output may be a program's own.
 pub(crate) struct ReportFile(Option<File>);
 
 impl ReportFile {
-    /// Opens the file before anything is taken: an answer that cannot be written must not be found out at the end.
-    pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
-        let file = path.map(File::create).transpose().map_err(|error| {
-            let path = path.map_or_else(String::new, |path| path.display().to_string());
-            Failure::System(anyhow::Error::new(error).context(format!("cannot write the report to {path}")))
-        })?;
-        Ok(Self(file))
+    /// Opens the file before anything is taken: an answer that cannot be written must not be found out at the end. Only
+    /// its owner may read and write a new one. The files of the ledger and of the gate are no place for a report.
+    pub(crate) fn open(context: &Context, path: Option<&Path>, gate: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = path else {
+            return Ok(Self(None));
+        };
+        let of_ledger = context.ledger_path();
+        for kept in [Some(of_ledger.as_path()), gate].into_iter().flatten() {
+            for suffix in ["", "-wal", "-shm", "-lock", "-new"] {
+                let mut kept = kept.as_os_str().to_owned();
+                kept.push(suffix);
+                if is_same_file(path, Path::new(&kept)) {
+                    let path = path.display();
+                    return Err(Failure::Usage(format!(
+                        "--report {path} would overwrite {}",
+                        kept.display()
+                    )));
+                }
+            }
+        }
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|error| {
+                let what = format!("cannot write the report to {}", path.display());
+                Failure::System(anyhow::Error::new(error).context(what))
+            })?;
+        Ok(Self(Some(file)))
     }
 
     /// Writes the answer to the file, else to standard output with `--json`. As text only what went wrong is said, on
