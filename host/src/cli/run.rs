@@ -1,9 +1,6 @@
 //! `keyfence run`: a program under the fence.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -17,6 +14,7 @@ use keyfence::run::{Authority, Ended, Ending, Interrupt, Plan, Report, Written, 
 
 use super::exit::{Answered, Failure, Status, decided};
 use super::output::{self, Answer};
+use super::report::ReportFile;
 use super::{Access, Context, args};
 
 /// Run a program under the fence: its result counts only while the claim is held
@@ -71,7 +69,8 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(mut self, context: &Context) -> Answered {
-        let mut report = ReportFile::open(context, self.report.take().as_deref(), None)?;
+        let ledger = context.ledger_path();
+        let report = ReportFile::open(self.report.take().as_deref(), "run", &[&ledger])?;
         let answered = self.under_the_fence(context);
         report.conclude(context, answered)
     }
@@ -169,77 +168,4 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         None => answer,
     };
     (answer, status)
-}
-
-/// Whether both names are those of one file, there or not yet there.
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    match (std::fs::metadata(one), std::fs::metadata(other)) {
-        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
-        (Err(_), Err(_)) => match (std::path::absolute(one), std::path::absolute(other)) {
-            (Ok(one), Ok(other)) => one == other,
-            (Ok(_) | Err(_), _) => false,
-        },
-        (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
-    }
-}
-
-/// Where the answer of a command goes whose standard output may be a program's own.
-pub(crate) struct ReportFile(Option<File>);
-
-impl ReportFile {
-    /// Opens the file before anything is taken: an answer that cannot be written must not be found out at the end. Only
-    /// its owner may read and write a new one. The files of the ledger and of the gate are no place for a report.
-    pub(crate) fn open(context: &Context, path: Option<&Path>, gate: Option<&Path>) -> Result<Self, Failure> {
-        let Some(path) = path else {
-            return Ok(Self(None));
-        };
-        let of_ledger = context.ledger_path();
-        for kept in [Some(of_ledger.as_path()), gate].into_iter().flatten() {
-            for suffix in ["", "-wal", "-shm", "-lock", "-new"] {
-                let mut kept = kept.as_os_str().to_owned();
-                kept.push(suffix);
-                if is_same_file(path, Path::new(&kept)) {
-                    let path = path.display();
-                    return Err(Failure::Usage(format!(
-                        "--report {path} would overwrite {}",
-                        kept.display()
-                    )));
-                }
-            }
-        }
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|error| {
-                let what = format!("cannot write the report to {}", path.display());
-                Failure::System(anyhow::Error::new(error).context(what))
-            })?;
-        Ok(Self(Some(file)))
-    }
-
-    /// Writes the answer to the file, else to standard output with `--json`. As text only what went wrong is said, on
-    /// standard error: the program has spoken for itself.
-    pub(crate) fn conclude(&mut self, context: &Context, answered: Result<(Answer, Status), Failure>) -> Answered {
-        let (answer, status) = match answered {
-            Ok(answered) => answered,
-            Err(failure) => context.describe(failure),
-        };
-        let Some(file) = &mut self.0 else {
-            if status == Status::Done {
-                // No program ran: the output is free for the answer.
-                context.output().answer(&answer)?;
-            } else if context.output().is_json() || status != Status::Program(0) {
-                context.output().no_answer(&answer)?;
-            }
-            return Ok(status);
-        };
-        writeln!(file, "{}", answer.clone().into_value())?;
-        if !context.output().is_json() && !matches!(status, Status::Program(_)) {
-            context.output().no_answer(&answer)?;
-        }
-        Ok(status)
-    }
 }

@@ -28,6 +28,13 @@ pub(super) fn one(context: &Context, id: &Name) -> Result<(), Failure> {
     Ok(context.output().answer(&answer)?)
 }
 
+/// Looks whether the texts of a message are there and as they were given, before its claim is ended: the machines see its
+/// row alone.
+pub(super) fn check_texts(ledger: &Ledger, id: &Name) -> Result<(), Failure> {
+    ledger.message(id)?;
+    Ok(())
+}
+
 /// Sweeps and lists an inbox, page by page.
 pub(super) fn inbox(context: &Context, recipient: &Name) -> Result<(), Failure> {
     let ledger = context.open(Access::Write)?;
