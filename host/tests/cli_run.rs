@@ -10,8 +10,25 @@ use serde_json::Value;
 
 /// Starts `keyfence run` with these options on a shell script.
 fn start(shop: &Shop, options: &str, script: &str) -> Running {
-    let mut command = run(shop, options, script);
+    let mut command = hearing_hup(&run(shop, options, script));
     Running::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// The same command, hearing HUP even where the tests themselves were started with it ignored (`nohup`).
+fn hearing_hup(command: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg("--default-signal=HUP").arg(command.get_program());
+    env.args(command.get_args()).stdin(Stdio::null());
+    if let Some(folder) = command.get_current_dir() {
+        env.current_dir(folder);
+    }
+    for (variable, value) in command.get_envs() {
+        match value {
+            Some(value) => env.env(variable, value),
+            None => env.env_remove(variable),
+        };
+    }
+    env
 }
 
 fn run(shop: &Shop, options: &str, script: &str) -> Command {
