@@ -344,12 +344,8 @@ impl From<rusqlite::Error> for Error {
 
 impl From<Corrupt> for Error {
     fn from(corrupt: Corrupt) -> Self {
-        let place = match &corrupt.key {
-            Some(key) => format!("{} `{key}`", corrupt.place.name()),
-            None => corrupt.place.name().into(),
-        };
         Self::Damaged {
-            place,
+            place: corrupt.place.name().into(),
             why: corrupt.why.into(),
         }
     }

@@ -35,7 +35,9 @@ use keyfence_core::session::Session;
 use keyfence_core::store::{Failure, Store, Table};
 use keyfence_core::{LedgerId, Name, ProcessId, TimeMs};
 
-use crate::journal::{CommitError, Existing, Law, MountError, Policy, Refused, Report, SettleError};
+pub use crate::journal::Existing;
+use crate::journal::{CommitError, Law, MountError, Policy, Refused, Report, SettleError};
+pub use crate::store::Error as LedgerError;
 use crate::store::{Clock, Error, Ledger};
 pub use board::{Board, Follows, Level, OUTPUTS_MAX, OutputSpec};
 use guard::{Guarded, erased_at};
@@ -350,12 +352,12 @@ fn fresh_process<B: Board>(board: B) -> ProcessId {
     ProcessId::from_bytes(bytes)
 }
 
-/// The state after the journal refused a commit in the state `before`.
+/// The state after the journal refused a commit in the state `before`. One that the flash refused twice says nothing yet of
+/// the rest of it: the region is mounted again, and that tells whether too few pages are left.
 const fn after_refusal(refused: Refused, before: State) -> State {
     match refused {
-        Refused::Closed => State::Closed(Closed::Unknown),
+        Refused::Closed | Refused::Worn => State::Closed(Closed::Unknown),
         Refused::Damaged(_) => State::Closed(Closed::Damaged),
-        Refused::Worn => State::Worn,
         Refused::TooLarge | Refused::BadKey | Refused::TokenExhausted | Refused::Full => before,
     }
 }

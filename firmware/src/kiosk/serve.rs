@@ -7,12 +7,13 @@
 
 use embedded_storage::nor_flash::{NorFlash, ReadNorFlash as _};
 use keyfence_core::store::{Failure, Place, Store as _};
-use keyfence_core::{Decision, Reason, Refusal, TimeMs, Token};
+use keyfence_core::{Reason, Refusal, Token};
 
 use super::board::{Board, OutputSpec};
 use super::guard::Guarded;
 use super::state::{Note, State};
-use super::{Kiosk, KioskLedger, NotServed, verbs};
+use super::verbs::{self, Verdict, apart};
+use super::{Kiosk, KioskLedger, NotServed};
 use crate::journal::{CommitError, Policy, Refused};
 use crate::link::{
     Answer, Call, DUMP_BYTES_MAX, Dump, FINGERPRINT_BYTES, Fault, Handler, Info, KEPT_BYTES_MAX, Output, Repetition,
@@ -155,38 +156,53 @@ fn failed(failure: &Failure<Error>) -> Answer {
     })
 }
 
-/// Serves one call: what is a step of its own, or anything else that the ledger does.
+/// Serves one call: what is a step of its own, or anything else that the ledger does. The latter in functions of their own,
+/// so that what they need does not lie on the stack below a step.
 #[inline(never)]
 fn serve<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
     ledger: &mut KioskLedger<F, B, PAGES, P>,
     call: &Call,
     reply: &mut Reply,
 ) -> Outcome<()> {
-    reply.answer = match &call.request {
-        Request::LastNumber(client) => Answer::LastNumber(ledger.last_number(*client)?),
-        Request::Content(place, name, which) => {
+    match &call.request {
+        Request::LastNumber(client) => apart(|| {
+            reply.answer = Answer::LastNumber(ledger.last_number(*client)?);
+            Ok(())
+        }),
+        Request::Content(place, name, which) => apart(|| {
             let content = ledger.content(*place, name, *which)?;
-            Answer::Content(content.and_then(|content| heapless::Vec::from_slice(content.bytes()).ok()))
-        }
-        Request::Checkpoint => match ledger.journal().stored_checkpoint() {
-            Ok(checkpoint) => Answer::Checkpoint(checkpoint),
-            Err(_) => Answer::Failed(Fault::Damaged(Place::History)),
-        },
-        Request::StoreCheckpoint(checkpoint) => match ledger.journal().checkpoint(*checkpoint) {
-            Ok(_) => Answer::Written,
-            Err(CommitError::Unknown) => return Err(Failure::Unknown(Error::Unknown)),
-            Err(CommitError::Refused(refused)) => return Err(Failure::Store(Error::Refused(refused))),
-        },
-        Request::Prune => Answer::Count(ledger.prune()? as u32),
-        Request::Lift(token, incarnation) => {
+            reply.answer = Answer::Content(content.and_then(|content| heapless::Vec::from_slice(content.bytes()).ok()));
+            Ok(())
+        }),
+        Request::Checkpoint => apart(|| {
+            reply.answer = match ledger.journal().stored_checkpoint() {
+                Ok(checkpoint) => Answer::Checkpoint(checkpoint),
+                Err(_) => Answer::Failed(Fault::Damaged(Place::History)),
+            };
+            Ok(())
+        }),
+        Request::StoreCheckpoint(checkpoint) => apart(|| match ledger.journal().checkpoint(*checkpoint) {
+            Ok(_) => {
+                reply.answer = Answer::Written;
+                Ok(())
+            }
+            Err(CommitError::Unknown) => Err(Failure::Unknown(Error::Unknown)),
+            Err(CommitError::Refused(refused)) => Err(Failure::Store(Error::Refused(refused))),
+        }),
+        Request::Prune => apart(|| {
+            reply.answer = Answer::Count(ledger.prune()? as u32);
+            Ok(())
+        }),
+        Request::Lift(token, incarnation) => apart(|| {
             if let Some(token) = token {
                 ledger.lift_counter(*token)?;
             }
             if let Some(incarnation) = incarnation {
                 ledger.raise_incarnation_floor(*incarnation)?;
             }
-            Answer::Written
-        }
+            reply.answer = Answer::Written;
+            Ok(())
+        }),
         Request::Info
         | Request::Dump(_)
         | Request::Row(..)
@@ -221,9 +237,8 @@ fn serve<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
         | Request::SessionFinish(..)
         | Request::GateAdmit(_)
         | Request::GateRebind(..)
-        | Request::Revoke(..) => return serve_in_step(ledger, call, reply),
-    };
-    Ok(())
+        | Request::Revoke(..) => serve_in_step(ledger, call, reply),
+    }
 }
 
 /// Serves a call that is one step (A1).
@@ -235,27 +250,25 @@ fn serve_in_step<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
 ) -> Outcome<()> {
     let own = ledger.id();
     let id = call.id.filter(|_| call.request.repetition() == Repetition::NeedsId);
-    let decision = ledger.step(|step, now| {
-        if let Some(id) = id {
-            match step.answered(id.client(), id.number())? {
-                Replay::New => {}
-                Replay::TooOld => {
-                    let last = step.last_number(id.client())?.unwrap_or(0);
-                    reply.answer = Answer::Failed(Fault::RequestTooOld { last });
-                    return Ok(Ok(()));
-                }
-                Replay::Answered(kept) => return replay(step, call, &kept, now, reply),
+    // A refusal is in the reply already; the store is told that it is one, so that it mints nothing.
+    let _ = ledger.step(|step, now| {
+        let verdict = match id {
+            Some(id) if recall(step, id, call, reply)? => {
+                verbs::check_current(step, &call.request, now, &mut reply.answer)?
             }
-        }
-        let decision = verbs::decide(step, &call.request, own, now, &mut reply.answer)?;
-        if let (Ok(()), Some(id)) = (&decision, id) {
-            keep(step, id, call, &reply.answer)?;
-        }
-        Ok(decision)
+            Some(_) | None => {
+                let verdict = verbs::decide(step, &call.request, own, now, &mut reply.answer)?;
+                if let (Verdict::Granted, Some(id)) = (verdict, id) {
+                    keep(step, id, call, &reply.answer)?;
+                }
+                verdict
+            }
+        };
+        Ok(match verdict {
+            Verdict::Granted => Ok(()),
+            Verdict::Refused(reason) => Err(Refusal::new(reason)),
+        })
     })?;
-    if let Err(refusal) = decision {
-        reply.answer = Answer::Refused(refusal);
-    }
     Ok(())
 }
 
@@ -277,21 +290,15 @@ fn keep<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
 
 /// Gives the kept answer again (A2).
 #[inline(never)]
-fn replay<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
-    step: &mut Step<F, B, PAGES, P>,
-    call: &Call,
-    kept: &Content,
-    now: TimeMs,
-    reply: &mut Reply,
-) -> Outcome<Decision<()>> {
+fn replay(call: &Call, kept: &Content, reply: &mut Reply) {
     let kept = kept.bytes().split_first_chunk();
     let Some((fingerprint, encoded)) = kept else {
         reply.answer = Answer::Failed(Fault::Damaged(Place::History));
-        return Ok(Ok(()));
+        return;
     };
     if *fingerprint != call.fingerprint() {
         reply.answer = Answer::Failed(Fault::RequestMisused);
-        return Ok(Ok(()));
+        return;
     }
     match Answer::decode(encoded) {
         None => reply.answer = Answer::Failed(Fault::Damaged(Place::History)),
@@ -300,8 +307,26 @@ fn replay<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
             reply.answer = answer;
         }
     }
-    if let Answer::Granted(grant) = &reply.answer {
-        return verbs::check_current(step, &call.request, grant, now);
+}
+
+/// Whether the call's request id was answered before; then the reply has what is to be told.
+#[inline(never)]
+fn recall<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
+    step: &mut Step<F, B, PAGES, P>,
+    id: RequestId,
+    call: &Call,
+    reply: &mut Reply,
+) -> Outcome<bool> {
+    match step.answered(id.client(), id.number())? {
+        Replay::New => Ok(false),
+        Replay::TooOld => {
+            let last = step.last_number(id.client())?.unwrap_or(0);
+            reply.answer = Answer::Failed(Fault::RequestTooOld { last });
+            Ok(true)
+        }
+        Replay::Answered(kept) => {
+            replay(call, &kept, reply);
+            Ok(true)
+        }
     }
-    Ok(Ok(()))
 }

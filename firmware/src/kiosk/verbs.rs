@@ -1,15 +1,15 @@
 //! Each request as the core's machine decides it.
 
 use embedded_storage::nor_flash::NorFlash;
-use keyfence_core::actor::{self, ActorGrant};
+use keyfence_core::actor;
 use keyfence_core::attempt::{self, AttemptGrant, Done};
 use keyfence_core::gate::{self, Admit, ClaimKind, LedgerCounter};
-use keyfence_core::host::{self, HostGrant};
+use keyfence_core::host;
 use keyfence_core::lease::{Granted, LeaseGrant};
 use keyfence_core::mailbox::{self, MessageGrant};
-use keyfence_core::session::{self, Session};
+use keyfence_core::session;
 use keyfence_core::store::{Failure, Place, Table, Transaction};
-use keyfence_core::{Decision, LedgerId, Name, Reason, Refusal, TimeMs, Ttl, counter};
+use keyfence_core::{Decision, LedgerId, Name, Reason, Refusal, TimeMs, counter};
 
 use super::authority;
 use super::board::Board;
@@ -20,13 +20,7 @@ use crate::store::Error;
 
 /// Rows that one call sweeps at most: what it writes has to fit into one frame.
 const SWEEP_MAX: usize = 4;
-/// The shortest lease: a live one that is renewed by it stays as it is.
-const SHORTEST: Ttl = match Ttl::from_ms(1) {
-    Some(ttl) => ttl,
-    None => Ttl::SESSION_LEASE,
-};
-
-/// Decides a request in a step of the ledger `own`, and puts what is granted into `out`.
+/// Decides a request in a step of the ledger `own`, and puts the answer into `out`: what is granted, or the refusal.
 ///
 /// An answer can be half a kilobyte, and it passes six functions: it is written once, where it stays.
 pub(super) fn decide<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
@@ -35,11 +29,11 @@ pub(super) fn decide<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
     own: LedgerId,
     now: TimeMs,
     out: &mut Answer,
-) -> Outcome<Decision<()>> {
+) -> Outcome<Verdict> {
     match request {
         Request::Row(place, name) => apart(|| {
             *out = row(step, *place, name)?.map_or(Answer::Failed(Fault::Unsupported), Answer::Row);
-            Ok(Ok(()))
+            Ok(Verdict::Granted)
         }),
         Request::Mint(purpose) => apart(|| told(out, counter::mint_for(step, purpose, now)?, Answer::Minted)),
         Request::ActorAcquire(ask) => apart(|| leased(out, actor::acquire(step, ask, now)?, now)),
@@ -61,7 +55,8 @@ pub(super) fn decide<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
         Request::AttemptCloseNextLost => apart(|| {
             *out = Answer::Nothing;
             let closed = |assignment: &Name| *out = Answer::ClosedNext(assignment.clone());
-            Ok(attempt::close_all_lost(step, 1, now, closed)?.map(|_| ()))
+            let decision = attempt::close_all_lost(step, 1, now, closed)?;
+            decided(out, decision.map(|_| ()))
         }),
         Request::MessageSend(letter) => apart(|| send(step, letter, now, out)),
         Request::MessageClaim(ask) => apart(|| delivered(out, mailbox::claim(step, ask, now)?, now)),
@@ -73,7 +68,8 @@ pub(super) fn decide<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
                     ..Grant::of(&granted, granted.grant.token(), now)
                 });
             };
-            Ok(mailbox::claim_next(step, ask, 1, now, claimed)?.map(|_| ()))
+            let decision = mailbox::claim_next(step, ask, 1, now, claimed)?;
+            decided(out, decision.map(|_| ()))
         }),
         Request::MessageSweep(recipient, limit) => apart(|| {
             let limit = usize::from(*limit).min(SWEEP_MAX);
@@ -159,58 +155,34 @@ pub(super) fn decide<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
         | Request::Prune
         | Request::Lift(..) => {
             *out = Answer::Failed(Fault::Unsupported);
-            Ok(Ok(()))
+            Ok(Verdict::Granted)
         }
     }
 }
 
-/// Whether the grant that answered `request` is still in force; otherwise the refusal that presenting it would get.
+/// Whether the grant that answered `request` before is still in force; otherwise the answer is a refusal, by the reason that
+/// presenting the grant would be refused for.
 pub(super) fn check_current<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
     step: &mut Step<F, B, PAGES, P>,
     request: &Request,
-    grant: &Grant,
     now: TimeMs,
-) -> Outcome<Decision<()>> {
-    let token = grant.token;
-    match request {
+    out: &mut Answer,
+) -> Outcome<Verdict> {
+    let Answer::Granted(grant) = &*out else {
+        return Ok(Verdict::Granted);
+    };
+    let (kind, name, reason) = match request {
         Request::ActorAcquire(ask) | Request::ActorAcquireOrRenew(ask) => {
-            let grant = ActorGrant::presented(ask.actor.clone(), ask.process, token);
-            apart(|| Ok(actor::renew(step, &grant, SHORTEST, now)?.map(drop)))
+            (ClaimKind::Actor, &ask.actor, Reason::ActorLeaseLost)
         }
-        Request::HostRegister(ask) => {
-            let grant = HostGrant::presented(ask.host.clone(), ask.process, token);
-            apart(|| Ok(host::renew(step, &grant, SHORTEST, now)?.map(drop)))
-        }
-        Request::AttemptAcquire(ask) => {
-            let grant = AttemptGrant::presented(ask.assignment.clone(), ask.attempt, token);
-            apart(|| Ok(attempt::renew(step, &grant, SHORTEST, now)?.map(drop)))
-        }
-        Request::MessageClaim(ask) => {
-            let grant = MessageGrant::presented(ask.message.clone(), ask.owner.clone(), ask.process, token);
-            apart(|| Ok(mailbox::extend(step, &grant, SHORTEST, now)?.map(drop)))
-        }
-        Request::MessageClaimNext(ask) => {
-            let Some(message) = &grant.message else {
-                return Ok(Err(Refusal::new(Reason::MessageMissing)));
-            };
-            let grant = MessageGrant::presented(message.clone(), ask.owner.clone(), ask.process, token);
-            apart(|| Ok(mailbox::extend(step, &grant, SHORTEST, now)?.map(drop)))
-        }
-        Request::SessionClaim(ask) => {
-            let live = authority::live(step, ClaimKind::Session, &ask.session, now)?;
-            if live.is_some_and(|(current, _)| current == token) {
-                return Ok(Ok(()));
-            }
-            let row: Option<Session> = step.get(&ask.session)?;
-            let refusal = Refusal::new(Reason::SessionClaimStale);
-            Ok(Err(match row.as_ref().and_then(Session::claim) {
-                Some(claim) => {
-                    let host = &claim.generation.host;
-                    refusal.held_by(host, Some(claim.process), claim.since, claim.expiry)
-                }
-                None => refusal,
-            }))
-        }
+        Request::HostRegister(ask) => (ClaimKind::Host, &ask.host, Reason::HostLeaseLost),
+        Request::AttemptAcquire(ask) => (ClaimKind::Attempt, &ask.assignment, Reason::ExecutionAttemptLost),
+        Request::MessageClaim(ask) => (ClaimKind::Message, &ask.message, Reason::FencingTokenStale),
+        Request::MessageClaimNext(_) => match &grant.message {
+            Some(message) => (ClaimKind::Message, message, Reason::FencingTokenStale),
+            None => return Ok(Verdict::Granted),
+        },
+        Request::SessionClaim(ask) => (ClaimKind::Session, &ask.session, Reason::SessionClaimStale),
         Request::Info
         | Request::LastNumber(_)
         | Request::Row(..)
@@ -244,34 +216,70 @@ pub(super) fn check_current<F: NorFlash, B: Board, const PAGES: usize, P: Policy
         | Request::GateRebind(..)
         | Request::Revoke(..)
         | Request::Prune
-        | Request::Lift(..) => Ok(Ok(())),
-    }
+        | Request::Lift(..) => return Ok(Verdict::Granted),
+    };
+    let live = authority::live(step, kind, name, now)?;
+    Ok(match live {
+        Some((current, _)) if current == grant.token => Verdict::Granted,
+        Some(_) | None => refused(out, Refusal::new(reason)),
+    })
 }
 
 /// Keeps a verb out of the function that knows them all: their variables would share one frame of the stack.
 #[inline(never)]
-fn apart<T>(verb: impl FnOnce() -> T) -> T {
+pub(super) fn apart<T>(verb: impl FnOnce() -> T) -> T {
     verb()
 }
 
+/// What a machine decided; the words for it are in the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Verdict {
+    /// It is done.
+    Granted,
+    /// It is refused, and nothing of it is done.
+    Refused(Reason),
+}
+
 /// Puts what a machine decided into words.
-fn told<T>(out: &mut Answer, decision: Decision<T>, words: impl FnOnce(T) -> Answer) -> Outcome<Decision<()>> {
-    Ok(decision.map(|value| *out = words(value)))
+fn told<T>(out: &mut Answer, decision: Decision<T>, words: impl FnOnce(T) -> Answer) -> Outcome<Verdict> {
+    match decision {
+        Ok(value) => {
+            *out = words(value);
+            Ok(Verdict::Granted)
+        }
+        Err(refusal) => Ok(refused(out, refusal)),
+    }
 }
 
-fn leased<K>(out: &mut Answer, decision: Decision<Granted<LeaseGrant<K>>>, now: TimeMs) -> Outcome<Decision<()>> {
+/// The same where the words for what was done are there already.
+fn decided(out: &mut Answer, decision: Decision<()>) -> Outcome<Verdict> {
+    match decision {
+        Ok(()) => Ok(Verdict::Granted),
+        Err(refusal) => Ok(refused(out, refusal)),
+    }
+}
+
+#[inline(never)]
+fn refused(out: &mut Answer, refusal: Refusal) -> Verdict {
+    let verdict = Verdict::Refused(refusal.reason);
+    *out = Answer::Refused(refusal);
+    verdict
+}
+
+fn leased<K>(out: &mut Answer, decision: Decision<Granted<LeaseGrant<K>>>, now: TimeMs) -> Outcome<Verdict> {
     told(out, decision, |granted| {
         Answer::Granted(Grant::of(&granted, granted.grant.token(), now))
     })
 }
 
-fn attempted(out: &mut Answer, decision: Decision<Granted<AttemptGrant>>, now: TimeMs) -> Outcome<Decision<()>> {
+fn attempted(out: &mut Answer, decision: Decision<Granted<AttemptGrant>>, now: TimeMs) -> Outcome<Verdict> {
     told(out, decision, |granted| {
         Answer::Granted(Grant::of(&granted, granted.grant.token(), now))
     })
 }
 
-fn delivered(out: &mut Answer, decision: Decision<Granted<MessageGrant>>, now: TimeMs) -> Outcome<Decision<()>> {
+fn delivered(out: &mut Answer, decision: Decision<Granted<MessageGrant>>, now: TimeMs) -> Outcome<Verdict> {
     told(out, decision, |granted| {
         Answer::Granted(Grant::of(&granted, granted.grant.token(), now))
     })
@@ -296,7 +304,7 @@ fn send<F: NorFlash, B: Board, const PAGES: usize, P: Policy>(
     letter: &Letter,
     now: TimeMs,
     out: &mut Answer,
-) -> Outcome<Decision<()>> {
+) -> Outcome<Verdict> {
     let ask = mailbox::Send {
         id: letter.id.clone(),
         sender: letter.sender.clone(),

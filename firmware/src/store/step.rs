@@ -388,7 +388,7 @@ for_all_bounds! { FlashStep<> {
                 }
             }
         });
-        put.map_err(|trouble| trouble.about(R::KIND.place(), after.key()))
+        put.map_err(Failure::from)
     }
 
     /// Puts those records of a row that differ from what they were before. The encoder says whether there was a row.
@@ -670,8 +670,7 @@ impl<
 > Table<R> for FlashStep<F, ACTORS, ASSIGNMENTS, MESSAGES, HOSTS, SESSIONS, GATES, PAGES, KEYS, FRAME, P>
 {
     fn get(&mut self, key: &Name) -> Result<Option<R>, Failure<Error>> {
-        self.row_named(key)
-            .map_err(|trouble| trouble.about(R::KIND.place(), key))
+        self.row_named(key).map_err(Failure::from)
     }
 
     fn room_for(&mut self, key: &Name) -> Result<Decision<()>, Failure<Error>> {

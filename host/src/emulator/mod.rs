@@ -1,7 +1,7 @@
 //! A whole kiosk without hardware: QEMU's `microbit` runs the very image that is flashed onto the board.
 //!
 //! Read [`Machine`] first. The modules: `image` (the program as it was linked), `qmp` and `gdb` (QEMU's two control sockets),
-//! `machine` (power, flash, serial port).
+//! `machine` (power, flash, serial port), `flash_file` (provisioning), `service` (a kiosk whose flash is a file).
 //!
 //! What was found out about QEMU 7.2 and is relied on:
 //!
@@ -11,16 +11,23 @@
 //! * The first byte for the serial port after a boot is noticed only once some command of QMP has been served.
 //! * While the debugger is attached only the debugger stops and continues.
 
+mod flash_file;
 mod gdb;
 mod image;
 mod machine;
 mod qmp;
+mod service;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keyfence_core::store::Failure;
+
+pub use flash_file::provision;
 pub use image::{Image, ImageError};
+pub use keyfence_firmware::kiosk::Existing;
 pub use machine::{FLASH_BYTES, Machine, Port, RAM, Stop};
+pub use service::{Files, Order, serve};
 
 /// No answer of the emulator takes longer; one that does is taken for lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,6 +77,52 @@ pub enum EmulatorError {
     /// What is to be the flash has another size.
     #[error("the flash has {FLASH_BYTES} bytes, not {0}")]
     FlashSize(usize),
+    /// The kiosk could not be provisioned.
+    #[error("the kiosk was not provisioned: {0}")]
+    Provision(Failure<keyfence_firmware::kiosk::LedgerError>),
+    /// An emulator has this flash.
+    #[error("{} is in use by an emulator that runs", .0.display())]
+    Running(PathBuf),
+    /// No emulator has this flash.
+    #[error("no emulator runs on {}", .0.display())]
+    NotRunning(PathBuf),
+}
+
+impl EmulatorError {
+    /// The stable name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NotInstalled => "emulator_missing",
+            Self::Image(_) => "image",
+            Self::Ended(_) => "emulator_ended",
+            Self::Socket { .. } | Self::Answer { .. } => "emulator",
+            Self::File { .. } => "emulator_file",
+            Self::FlashSize(_) => "flash_size",
+            Self::Provision(_) => "not_provisioned",
+            Self::Running(_) => "emulator_runs",
+            Self::NotRunning(_) => "emulator_not_running",
+        }
+    }
+
+    /// What to do now.
+    #[must_use]
+    pub const fn next(&self) -> &'static str {
+        match self {
+            Self::NotInstalled => "install qemu-system-arm",
+            Self::Image(_) => {
+                "build it: tests/embedded-cargo thumbv6m-none-eabi build -p keyfence-microbit --profile kiosk; then name it"
+            }
+            Self::Ended(_) | Self::Socket { .. } | Self::Answer { .. } => {
+                "start it again: what the kiosk had answered is kept"
+            }
+            Self::File { .. } => "look at what the system says, then ask again",
+            Self::FlashSize(_) => "name the file of an emulated kiosk's flash",
+            Self::Provision(_) => "name another file, or remove this one if its ledger is not needed any more",
+            Self::Running(_) => "stop that emulator first",
+            Self::NotRunning(_) => "start one: keyfence kiosk emulate",
+        }
+    }
 }
 
 /// Whether the emulator is installed.

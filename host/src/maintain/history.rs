@@ -77,7 +77,6 @@ impl Walk {
         };
         Err(Failure::Corrupt(Corrupt {
             place: Place::History,
-            key: None,
             why,
         }))
     }

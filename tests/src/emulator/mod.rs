@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
-use keyfence::emulator::Image;
+use keyfence::emulator::{Image, Machine};
 
 /// Bytes of flash that the image may take at most.
-pub const IMAGE_BYTES_MAX: u32 = 144 * 1024;
+pub const IMAGE_BYTES_MAX: u32 = 120 * 1024;
 /// The features of the board's package that a test builds it with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
@@ -73,6 +73,21 @@ fn compile(build: Build) -> Result<PathBuf> {
         Some((built, path))
     });
     newest.max().map(|(_, path)| path).context("the build left no program")
+}
+
+/// What the stack's memory has in it where the program never was: it is painted when the program starts.
+const PAINT: u8 = 0xcc;
+
+/// Bytes of the stack: the deepest that it was seen since the program started, and what there is. Below it there is no memory.
+///
+/// # Errors
+///
+/// When the image has no such symbols, or the emulator fails.
+pub fn deepest_stack(machine: &mut Machine, image: &Image) -> Result<(usize, usize)> {
+    let (end, start) = (image.symbol("_stack_end")?, image.symbol("_stack_start")?);
+    let stack = machine.memory(end, (start - end) as usize)?;
+    let untouched = stack.iter().take_while(|byte| **byte == PAINT).count();
+    Ok((stack.len() - untouched, stack.len()))
 }
 
 /// Whether tests in the emulator can run. Says loudly when they cannot, and fails where they must: `tests/run` sets
