@@ -2,11 +2,13 @@
 
 mod write;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keyfence_core::{LedgerId, TimeMs, Token};
+use keyfence_core::store::{Query, Transaction as _};
+use keyfence_core::{LedgerId, Name, TimeMs, Token};
 use rusqlite::Connection;
 use rusqlite::ffi::ErrorCode;
 
@@ -14,8 +16,9 @@ use crate::call::Call;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::store::connection::{Guest, Hooks, Owner, Source};
-use crate::store::location;
+use crate::store::location::{self, FileId};
 use crate::store::lock::{Deadline, WriteLock};
+use crate::store::step::SqliteStep;
 use crate::store::step::head::Head;
 use write::Handle;
 
@@ -52,14 +55,22 @@ impl Default for Options {
 /// A ledger in an SQLite file. Threads share a handle by reference; many processes share the file, and no daemon is needed.
 ///
 /// A forked child must not use its parent's handle: SQLite's locks do not survive a fork.
+///
+/// A handle belongs to the file that it opened. When that is gone, or another one stands in its place, every call is
+/// [`Error::LedgerMissing`] or [`Error::LedgerReplaced`], and nothing is written to the file that lost its name.
 pub struct Ledger {
     id: LedgerId,
+    /// As it was given.
+    path: PathBuf,
     source: Source,
+    file: FileId,
     clock: Arc<dyn Clock>,
     timeout: Duration,
     lock: WriteLock,
     writer: Handle,
     reader: Handle,
+    /// The last claim of what is next found nothing.
+    ran_dry: AtomicBool,
 }
 
 impl Ledger {
@@ -90,7 +101,8 @@ impl Ledger {
 
     pub(crate) fn open_source(source: Source, options: Options) -> Result<Self, Error> {
         let path = &*source.path.clone();
-        if !path.try_exists().map_err(|error| location::storage(path, error))? {
+        let exists = path.try_exists().map_err(|error| location::storage(path, error))?;
+        if !exists {
             if !options.create || options.read_only {
                 return Err(Error::LedgerMissing { path: path.to_owned() });
             }
@@ -103,33 +115,48 @@ impl Ledger {
         let hooks = Hooks::default();
         hooks.patience.set(Some(deadline));
         let lock = WriteLock::new(path, !source.read_only);
-        let (id, connection) = {
-            // One process creates or migrates, the others wait.
-            let _turn = if source.read_only {
-                None
-            } else {
-                Some(lock.acquire(deadline)?)
-            };
-            if !source.read_only {
+        let named = |error| told(&lock, deadline, error);
+        // What most find: a ledger for which nothing has to be written, so that nobody has to be waited for.
+        let ready = if exists {
+            let file = FileId::at(path)?;
+            source.open_ready(&hooks).map_err(named)?.map(|ready| (file, ready))
+        } else {
+            None
+        };
+        let (file, connection) = match ready {
+            Some(ready) => ready,
+            None => {
+                // One process creates or migrates, the others wait.
+                let _turn = lock.acquire(deadline)?;
                 location::create_file(path)?;
+                let file = FileId::at(path)?;
+                let mut connection = source.connect(&hooks).map_err(named)?;
+                source.prepare(&mut connection).map_err(named)?;
+                (file, connection)
             }
-            let mut connection = source.connect(&hooks).map_err(|error| told(&lock, deadline, error))?;
-            source
-                .prepare(&mut connection)
-                .map_err(|error| told(&lock, deadline, error))?;
-            (Head::read(&connection)?.ledger, connection)
+        };
+        let id = Head::read(&connection)?.ledger;
+        // It is the file that was opened, if it stood there before and after.
+        file.check(path)?;
+        // The same place wherever the process goes.
+        let source = Source {
+            path: location::literal(path)?,
+            ..source
         };
         hooks.patience.set(None);
         let writer = Handle::new(Some(connection), hooks);
         let reader = Handle::new(None, Hooks::default());
         Ok(Self {
             id,
+            path: path.to_owned(),
             source,
+            file,
             clock: options.clock,
             timeout: options.timeout,
             lock,
             writer,
             reader,
+            ran_dry: AtomicBool::new(false),
         })
     }
 
@@ -142,7 +169,7 @@ impl Ledger {
     /// Where it lies.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.source.path
+        &self.path
     }
 
     /// The moment on the ledger's clock.
@@ -179,8 +206,32 @@ impl Ledger {
         self.source.owner
     }
 
+    /// Refuses a ledger whose file is gone or was replaced.
+    pub(crate) fn check_in_place(&self) -> Result<(), Error> {
+        self.file.check(&self.source.path)
+    }
+
+    /// Whether a claim of what is next for `recipient` would find nothing, as far as a look without a write can tell; only
+    /// asked where the last one found nothing, so that a worker at work does not look twice.
+    pub(crate) fn is_still_dry(&self, recipient: &Name) -> Result<bool, Error> {
+        if !self.ran_dry.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        self.read(|connection| {
+            let now = self.now();
+            let mut step = SqliteStep::begin(connection, now)?;
+            Ok(step.candidates(Query::Deliverable(recipient), now, 1)?.is_empty())
+        })
+    }
+
+    /// Notes whether a claim of what is next found nothing.
+    pub(crate) fn ran_dry(&self, dry: bool) {
+        self.ran_dry.store(dry, Ordering::Relaxed);
+    }
+
     /// Reads in one snapshot on a connection of its own, for as long as it takes: other reads go on meanwhile.
     pub(crate) fn read_for_long<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
+        self.check_in_place()?;
         let source = Source {
             read_only: true,
             ..self.source.clone()
@@ -197,6 +248,7 @@ impl Ledger {
 
     /// Reads in one snapshot; never writes.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
+        self.check_in_place()?;
         let deadline = Deadline::after(self.timeout);
         let mut handle = self.reader.get();
         self.reader.hooks.patience.set(Some(deadline));
