@@ -16,8 +16,9 @@ use crate::call::Call;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::store::connection::{Guest, Hooks, Owner, Source};
-use crate::store::location::{self, FileId};
+use crate::store::location::{self, FileId, Standing};
 use crate::store::lock::{Deadline, WriteLock};
+use crate::store::reading::Reader;
 use crate::store::step::SqliteStep;
 use crate::store::step::head::Head;
 use write::Handle;
@@ -67,8 +68,9 @@ pub struct Ledger {
     clock: Arc<dyn Clock>,
     timeout: Duration,
     lock: WriteLock,
-    writer: Handle,
+    // It closes first: the writer, closing last, copies the log into the file and takes it away.
     reader: Handle,
+    writer: Handle,
     /// The last claim of what is next found nothing.
     ran_dry: AtomicBool,
 }
@@ -79,8 +81,8 @@ impl Ledger {
     /// migrated, by one process while the others wait.
     ///
     /// # Errors
-    /// [`Error::LedgerMissing`], [`Error::NotALedger`], [`Error::SchemaNewer`], [`Error::Damaged`], [`Error::ReadOnly`],
-    /// [`Error::UnsafeLocation`], [`Error::SqliteTooOld`], [`Error::Busy`] after [`Options::timeout`], [`Error::DiskFull`],
+    /// [`Error::LedgerMissing`], [`Error::NotALedger`] (then no file was made beside it), [`Error::SchemaNewer`],
+    /// [`Error::Damaged`], [`Error::ReadOnly`], [`Error::PermissionDenied`], [`Error::UnsafeLocation`], [`Error::SqliteTooOld`], [`Error::Busy`] after [`Options::timeout`], [`Error::DiskFull`],
     /// [`Error::Io`] or [`Error::Sqlite`]. An interrupted creation is completed by whoever opens the file next.
     pub fn open(path: &Path, options: Options) -> Result<Self, Error> {
         Self::open_as(path, Owner::Keyfence, options)
@@ -101,51 +103,88 @@ impl Ledger {
 
     pub(crate) fn open_source(source: Source, options: Options) -> Result<Self, Error> {
         let path = &*source.path.clone();
-        let exists = path.try_exists().map_err(|error| location::storage(path, error))?;
-        if !exists {
-            if !options.create || options.read_only {
-                return Err(Error::LedgerMissing { path: path.to_owned() });
-            }
-            location::create_folder(path)?;
-        }
+        let standing = location::standing(path)?;
         if !options.allow_unsafe_location {
             location::check(path)?;
         }
-        let deadline = Deadline::after(options.timeout);
+        if standing == Standing::Nothing && (source.read_only || !options.create) {
+            return Err(Error::LedgerMissing { path: path.to_owned() });
+        }
         let hooks = Hooks::default();
+        let deadline = Deadline::after(options.timeout);
         hooks.patience.set(Some(deadline));
-        let lock = WriteLock::new(path, !source.read_only);
-        let named = |error| told(&lock, deadline, error);
-        // What most find: a ledger for which nothing has to be written, so that nobody has to be waited for.
-        let ready = if exists {
+        // Where it may not be written it is looked at all the same: every call says the same of the same file.
+        let bar = location::bar_to_writing(path).filter(|_| !source.read_only);
+        if source.read_only || (bar.is_some() && standing == Standing::File) {
+            let reading = Source {
+                read_only: true,
+                ..source.clone()
+            };
+            let lock = WriteLock::new(path, false);
+            let named = |error| told(&lock, deadline, error);
             let file = FileId::at(path)?;
-            source.open_ready(&hooks).map_err(named)?.map(|ready| (file, ready))
-        } else {
-            None
+            let mut reader = reading.connect_to_read(&hooks).map_err(named)?;
+            reading.prepare(&mut reader.connection).map_err(named)?;
+            let id = reader
+                .read(|connection| Ok(Head::read(connection)?.ledger))
+                .map_err(named)?;
+            hooks.patience.set(None);
+            return match bar {
+                Some(bar) => Err(bar),
+                None => Ok(Self {
+                    id,
+                    path: path.to_owned(),
+                    source: source.standing_still(file)?,
+                    file,
+                    clock: options.clock,
+                    timeout: options.timeout,
+                    reader: Handle::new(reader.into_shared(), hooks),
+                    writer: Handle::new(None, Hooks::default()),
+                    lock,
+                    ran_dry: AtomicBool::new(false),
+                }),
+            };
+        }
+        if let Some(bar) = bar {
+            return Err(bar);
+        }
+        // What is no ledger is refused before anything is made beside it.
+        let looked_at = match standing {
+            Standing::File => {
+                let file = FileId::at(path)?;
+                let connection = source.connect_to_ledger(&hooks, options.create);
+                Some((
+                    file,
+                    connection.map_err(|error| told(&WriteLock::new(path, false), deadline, error))?,
+                ))
+            }
+            Standing::Nothing => {
+                location::create_folder(path)?;
+                None
+            }
         };
-        let (file, connection) = match ready {
-            Some(ready) => ready,
-            None => {
+        let lock = WriteLock::new(path, true);
+        let named = |error| told(&lock, deadline, error);
+        let (file, connection) = match looked_at {
+            // What most find: a ledger for which nothing has to be written, so that nobody has to be waited for.
+            Some((file, connection)) if source.adopt(&connection).map_err(named)? => (file, connection),
+            looked_at => {
                 // One process creates or migrates, the others wait.
                 let _turn = lock.acquire(deadline)?;
-                location::create_file(path)?;
-                let file = FileId::at(path)?;
-                let mut connection = source.connect(&hooks).map_err(named)?;
+                let (file, mut connection) = match looked_at {
+                    Some(found) => found,
+                    None => {
+                        location::create_file(path)?;
+                        (FileId::at(path)?, source.connect(&hooks).map_err(named)?)
+                    }
+                };
                 source.prepare(&mut connection).map_err(named)?;
                 (file, connection)
             }
         };
         let id = Head::read(&connection)?.ledger;
-        // It is the file that was opened, if it stood there before and after.
-        file.check(path)?;
-        // The same place wherever the process goes.
-        let source = Source {
-            path: location::literal(path)?,
-            ..source
-        };
+        let source = source.standing_still(file)?;
         hooks.patience.set(None);
-        let writer = Handle::new(Some(connection), hooks);
-        let reader = Handle::new(None, Hooks::default());
         Ok(Self {
             id,
             path: path.to_owned(),
@@ -154,8 +193,8 @@ impl Ledger {
             clock: options.clock,
             timeout: options.timeout,
             lock,
-            writer,
-            reader,
+            reader: Handle::new(None, Hooks::default()),
+            writer: Handle::new(Some(connection), hooks),
             ran_dry: AtomicBool::new(false),
         })
     }
@@ -232,42 +271,30 @@ impl Ledger {
     /// Reads in one snapshot on a connection of its own, for as long as it takes: other reads go on meanwhile.
     pub(crate) fn read_for_long<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
         self.check_in_place()?;
-        let source = Source {
-            read_only: true,
-            ..self.source.clone()
-        };
         let hooks = Hooks::default();
         let deadline = Deadline::after(self.timeout);
         hooks.patience.set(Some(deadline));
-        let connection = source
-            .connect(&hooks)
-            .map_err(|error| told(&self.lock, deadline, error))?;
+        let named = |error| told(&self.lock, deadline, error);
+        let reader = self.source.connect_to_read(&hooks).map_err(named)?;
         hooks.patience.set(None);
-        snapshot(&connection, look)
+        reader.read(look)
     }
 
     /// Reads in one snapshot; never writes.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
         self.check_in_place()?;
         let deadline = Deadline::after(self.timeout);
+        let named = |error| told(&self.lock, deadline, error);
         let mut handle = self.reader.get();
         self.reader.hooks.patience.set(Some(deadline));
-        let connection = match handle.take() {
-            Some(connection) => connection,
-            None => {
-                let source = Source {
-                    read_only: true,
-                    ..self.source.clone()
-                };
-                source
-                    .connect(&self.reader.hooks)
-                    .map_err(|error| told(&self.lock, deadline, error))?
-            }
+        let reader = match handle.take() {
+            Some(connection) => Reader::shared(connection),
+            None => self.source.connect_to_read(&self.reader.hooks).map_err(named)?,
         };
-        let answer = snapshot(&connection, look).map_err(|error| told(&self.lock, deadline, error));
+        let answer = reader.read(look).map_err(named);
         self.reader.hooks.patience.set(None);
         if !answer.as_ref().is_err_and(Error::poisons) {
-            *handle = Some(connection);
+            *handle = reader.into_shared();
         }
         answer
     }
@@ -281,19 +308,5 @@ pub(crate) fn told(lock: &WriteLock, deadline: Deadline, error: Error) -> Error 
         lock.busy(deadline)
     } else {
         error
-    }
-}
-
-/// Runs `look` in a read transaction.
-fn snapshot<T>(connection: &Connection, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
-    connection.prepare_cached("BEGIN")?.execute([])?;
-    let answer = look(connection);
-    let ended = connection
-        .prepare_cached("ROLLBACK")
-        .and_then(|mut rollback| rollback.execute([]));
-    match (answer, ended) {
-        (Ok(answer), Ok(_)) => Ok(answer),
-        (Ok(_), Err(error)) => Err(error.into()),
-        (Err(error), _) => Err(error),
     }
 }

@@ -70,13 +70,14 @@ pub use keyfence_core::{
 };
 pub use ledger::{Ledger, Options};
 pub use maintain::{
-    Finding, Lapsed, Lost, Progress, Pruned, Report, Restored, Severity, Tick, backup, doctor, prune, restore,
+    Damage, Dropped, Finding, Lapsed, Lost, Progress, Pruned, Report, Restored, Severity, Tick, backup, doctor,
+    doctor_embedded, prune, restore,
 };
 pub use message::{BatchAndNext, CompletedAndNext, Completion, Delivery, NewMessage};
 /// The SQLite binding whose connections [`Ledger::fenced`] and [`Ledger::transaction`] hand out.
 pub use rusqlite;
 pub use view::{
-    ActorView, AssignmentView, EventRecord, HostView, MessageView, Page, RefusalRecord, SessionView, Status,
+    ActorView, AssignmentView, Claims, EventRecord, HostView, MessageView, Page, RefusalRecord, SessionView, Status,
 };
 
 /// The code in the README is compiled and run as a test.

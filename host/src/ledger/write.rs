@@ -64,7 +64,10 @@ impl Ledger {
         act: impl FnOnce(&Connection) -> Ended<T>,
     ) -> Result<T, Failure<Error>> {
         if self.source.read_only {
-            return Err(Failure::Store(Error::ReadOnly));
+            return Err(Failure::Store(Error::ReadOnly {
+                path: self.source.path.clone(),
+                why: "it was opened for reading".into(),
+            }));
         }
         let deadline = Deadline::after(timeout);
         let mut turn = self.lock.enter(deadline).map_err(Failure::Store)?;

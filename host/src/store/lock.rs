@@ -29,6 +29,7 @@ pub(crate) use holder::holder;
 use queue::Queue;
 use side::{Got, Side};
 
+use super::reading::beside;
 use crate::error::Error;
 
 /// How long a call waits for this lock before it asks SQLite (K4): longer than the turns of a dozen processes, and short
@@ -174,13 +175,6 @@ impl WriteLock {
             waited: deadline.waited(),
         }
     }
-}
-
-/// The file of this name beside the ledger's.
-fn beside(ledger: &Path, suffix: &str) -> PathBuf {
-    let mut path = ledger.as_os_str().to_owned();
-    path.push(suffix);
-    path.into()
 }
 
 impl Turn<'_> {

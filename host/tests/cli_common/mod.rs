@@ -150,6 +150,29 @@ impl Shop {
     }
 }
 
+/// The command as an ordinary user's: permissions do not bind a superuser who has all his capabilities.
+pub(crate) fn ordinary(command: Command) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        return command;
+    }
+    let mut bound = Command::new("setpriv");
+    bound
+        .args(["--bounding-set=-all", "--inh-caps=-all"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (variable, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(variable, value),
+            None => bound.env_remove(variable),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        bound.current_dir(folder);
+    }
+    bound.stdin(Stdio::null());
+    bound
+}
+
 /// A child that does not outlive a test that fails.
 pub(crate) struct Running(Option<Child>);
 

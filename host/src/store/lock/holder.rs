@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use super::beside;
 use crate::error::LockHolder;
+use crate::store::reading::beside;
 
 /// Where in the shared memory's file SQLite locks the right to write a WAL: `UNIX_SHM_BASE + WAL_WRITE_LOCK`, part of its
 /// file format ("WAL-mode file format", 2.3).
