@@ -244,7 +244,7 @@ impl Error {
             Self::Backup { path, source } => next_of_backup(path, source),
             Self::DiskFull => "free some space on that disk, then ask again".into(),
             Self::UnsafeLocation { .. } => {
-                "move the ledger to a local folder that only its user may write, or allow this place explicitly".into()
+                "move it to a local folder that only its user may write, or allow this place explicitly".into()
             }
             Self::SqliteTooOld { .. } => "use a build of keyfence with its own SQLite, 3.51.3 or newer".into(),
             Self::RequestMisused { .. } => "draw a fresh request id for every new call".into(),

@@ -300,6 +300,13 @@ impl Ledger {
     }
 }
 
+/// Whether `path` names the ledger or the gate at `own`, or one of the files that lie beside it while it is in use: nothing
+/// else must be written there, whether or not something is there now.
+#[must_use]
+pub fn is_own_file(own: &Path, path: &Path) -> bool {
+    location::is_part_of(own, path)
+}
+
 /// Adds who holds the lock and how long the call waited.
 pub(crate) fn told(lock: &WriteLock, deadline: Deadline, error: Error) -> Error {
     let interrupted = matches!(&error, Error::Sqlite(error)

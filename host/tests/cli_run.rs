@@ -5,7 +5,7 @@ mod cli_common;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use cli_common::{A, B, Running, Shop, finish, reply, runs, signal, wait_for, wait_until};
+use cli_common::{A, B, Running, Shop, finish, reply, runs, signal, skip, wait_for, wait_until};
 use serde_json::Value;
 
 /// Starts `keyfence run` with these options on a shell script.
@@ -487,6 +487,7 @@ fn the_ledger_that_a_run_needs_decides_before_anything_runs() {
 fn at_a_terminal(shop: &Shop, script: &str, then: &str, keys: &str) -> Option<Output> {
     let found = Command::new("script").arg("--version").output();
     if !found.is_ok_and(|output| output.status.success()) {
+        skip("a run at a terminal", "`script` of util-linux is not installed");
         return None;
     }
     let binary = env!("CARGO_BIN_EXE_keyfence");

@@ -101,8 +101,10 @@ fn reading_a_missing_ledger_says_so_and_creates_none() {
     ] {
         shop.ask(&reads).error("ledger_missing");
     }
-    let doctor = shop.ask("doctor");
-    assert_eq!(doctor.status, 1);
+    shop.ask("doctor").error("ledger_missing");
+    let (status, stdout, _) = shop.say("doctor");
+    assert_eq!(status, 1);
+    assert!(stdout.contains("ERROR") && !stdout.contains("DAMAGE"), "{stdout}");
     assert_eq!(
         std::fs::read_dir(shop.path(".")).unwrap().count(),
         0,

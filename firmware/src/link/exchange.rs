@@ -55,6 +55,12 @@ impl Exchange {
         &self.call
     }
 
+    /// Whether a frame of it was made: then it may have arrived.
+    #[must_use]
+    pub const fn was_sent(&self) -> bool {
+        self.sent.is_some()
+    }
+
     /// Whether it may be sent, or sent again (L8).
     pub(super) const fn may_be_sent(&self) -> bool {
         self.sent.is_none() || self.call.id.is_some() || matches!(self.call.request.repetition(), Repetition::Harmless)

@@ -119,10 +119,10 @@ impl KioskEnd {
 
     /// Says hello (L5).
     fn hello(&mut self, state: State) -> Option<usize> {
-        let device = self
-            .identity
-            .as_ref()
-            .map_or(DeviceId::NONE, |identity| identity.device);
+        let (device, state) = match &self.identity {
+            Some(identity) => (identity.device, state),
+            None => (DeviceId::NONE, State::Unprovisioned),
+        };
         let parts = [VERSION, kind::HELLO]
             .into_iter()
             .chain(*device.as_bytes())
@@ -141,6 +141,7 @@ impl KioskEnd {
     }
 
     /// Offers a link session, the same one to the same nonce (L3).
+    #[inline(never)] // its buffers are not to lie on the caller's stack, nor its code in it
     fn challenge(&mut self, host: Nonce, random: &mut impl Random, state: State) -> Option<usize> {
         let Some(identity) = &self.identity else {
             return self.hello(state);
@@ -161,6 +162,7 @@ impl KioskEnd {
     }
 
     /// Has a call handled, if it is authentic and new.
+    #[inline(never)] // its buffers are not to lie on the caller's stack, nor its code in it
     fn call(&mut self, len: usize, handler: &mut impl Handler) -> Option<usize> {
         let packet = self.packet.get(..len)?;
         let Some(id) = packet::session_of(packet) else {
@@ -208,5 +210,79 @@ impl KioskEnd {
         session
             .keys
             .seal(Speaker::Kiosk, &mut self.packet, HEAD_BYTES + payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::identity::LinkKey;
+    use super::super::packet::kind;
+    use super::*;
+    use std::vec::Vec;
+
+    struct Silent(u32);
+
+    impl Handler for Silent {
+        fn state(&self) -> State {
+            State::Ready
+        }
+        fn handle(&mut self, _: &Call, _: &Tally) -> Reply {
+            self.0 += 1;
+            Reply::new(Answer::Nothing)
+        }
+    }
+
+    /// Has a packet answered with a packet.
+    fn answered(kiosk: &mut KioskEnd, handler: &mut Silent, packet: &[u8]) -> Option<Vec<u8>> {
+        let frame = framing::framed(packet).unwrap();
+        let mut random = |bytes: &mut [u8]| bytes.fill(7);
+        let said = frame
+            .iter()
+            .find_map(|byte| kiosk.receive(*byte, &mut random, handler).map(<[u8]>::to_vec))?;
+        let mut deframer = Deframer::default();
+        let mut packet = [0; PACKET_BYTES_MAX];
+        let len = said.iter().find_map(|byte| deframer.push(*byte, &mut packet))?;
+        Some(packet[..len].to_vec())
+    }
+
+    #[test]
+    fn a_sealed_call_that_makes_no_sense_is_told_so_under_seal_and_not_handled() {
+        let identity = Identity {
+            device: DeviceId::from_bytes([1; 16]),
+            key: LinkKey::from_bytes([1; 32]),
+        };
+        let boot = ProcessId::from_bytes([1; 16]);
+        let mut kiosk = KioskEnd::new(Some(identity.clone()), boot);
+        let mut handler = Silent(0);
+        let open: Vec<u8> = [VERSION, kind::OPEN].into_iter().chain([3; NONCE_BYTES]).collect();
+        let challenge = answered(&mut kiosk, &mut handler, &open).unwrap();
+        assert_eq!(challenge[2..34], [[3; 16], [7; 16]].concat());
+        let keys = Keys::derive(&identity, &[3; 16], &[7; 16], boot).unwrap();
+        // Nothing, an unknown request, a known one with something behind it, an array that says it is endless.
+        let senseless: [&[u8]; 5] = [
+            &[],
+            &[0x82, 0xf6, 0x81, 0x18, 0xff],
+            &[0x82, 0xf6, 0x81, 0, 0],
+            &[0x9f],
+            &[0xff; 400],
+        ];
+        for (number, payload) in (1..).zip(senseless) {
+            let mut packet = [0; PACKET_BYTES_MAX];
+            keys.head(kind::CALL, number, &mut packet);
+            packet[HEAD_BYTES..][..payload.len()].copy_from_slice(payload);
+            let len = keys
+                .seal(Speaker::Host, &mut packet, HEAD_BYTES + payload.len())
+                .unwrap();
+            let reply = answered(&mut kiosk, &mut handler, &packet[..len]).unwrap();
+            let sealed = keys.unseal(Speaker::Kiosk, &reply).unwrap();
+            let (counter, payload) = packet::body_of(sealed).unwrap();
+            assert_eq!(counter, number);
+            assert_eq!(
+                Reply::decode(payload),
+                Some(Reply::new(Answer::Failed(Fault::Malformed)))
+            );
+        }
+        assert_eq!(handler.0, 0);
+        assert_eq!(kiosk.tally().accepted, 5);
     }
 }

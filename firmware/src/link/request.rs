@@ -257,6 +257,7 @@ impl Call {
         out.finish()
     }
 
+    #[inline(never)] // its buffers are not to lie on the caller's stack, nor its code in it
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = In::new(bytes);
         from.array_of(2)?;

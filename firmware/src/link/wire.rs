@@ -159,6 +159,7 @@ macro_rules! wire_enum {
                     })+
                 }
             }
+            #[inline(never)] // inlined into one another they take several times the code
             fn take(from: &mut In<'_>) -> Option<Self> {
                 let len = from.array()?;
                 match (from.number()?, len) {

@@ -2,5 +2,8 @@
 //! is asked to do.
 
 mod conversation;
+mod handshake;
 mod line;
+mod messages;
 mod noise;
+mod timing;

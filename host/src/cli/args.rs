@@ -49,6 +49,14 @@ pub(crate) fn moment(text: &str) -> Result<TimeMs, String> {
         .ok_or_else(|| format!("expected milliseconds since the Unix epoch, 0 to {NUMBER_MAX}"))
 }
 
+/// A moment that leases are decided at: the longest of them still has an end after it.
+pub(crate) fn now(text: &str) -> Result<TimeMs, String> {
+    let last = TimeMs::MAX.as_ms() - Ttl::MAX_MS;
+    moment(text).ok().filter(|now| now.as_ms() <= last).ok_or_else(|| {
+        format!("expected milliseconds since the Unix epoch, 0 to {last}: a lease of ten years ends later")
+    })
+}
+
 /// A priority, -100 to 100.
 pub(crate) fn priority(text: &str) -> Result<Priority, String> {
     text.parse()
@@ -156,6 +164,16 @@ mod tests {
         assert_eq!(ttl("3650d").map(Ttl::as_ms), Ok(Ttl::MAX_MS));
         assert_eq!(duration("0s"), Ok(Duration::ZERO));
         assert!(interval("0s").is_err());
+    }
+
+    #[test]
+    fn a_lease_ends_after_the_moment_it_is_decided_at() {
+        let last = TimeMs::MAX.as_ms() - Ttl::MAX_MS;
+        let longest = Ttl::from_ms(Ttl::MAX_MS).unwrap();
+        assert_eq!(now(&last.to_string()).map(|now| now.after(longest)), Ok(TimeMs::MAX));
+        for wrong in [last + 1, TimeMs::MAX.as_ms(), TimeMs::MAX.as_ms() + 1] {
+            assert!(now(&wrong.to_string()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

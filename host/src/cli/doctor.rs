@@ -72,7 +72,9 @@ impl Doctor {
                 let mark = match finding.severity {
                     Severity::Sound => paint.good("ok     "),
                     Severity::Warning => paint.warn("warning"),
-                    Severity::Damage => paint.bad("DAMAGE "),
+                    Severity::Damage if finding.error == Some("damaged") => paint.bad("DAMAGE "),
+                    // It cannot be looked at, which is another matter.
+                    Severity::Damage => paint.bad("ERROR  "),
                 };
                 text.push_str(&format!("{mark}  {}: {}\n", finding.topic, finding.what));
                 if !finding.next.is_empty() {

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
+use keyfence::GateError;
 use keyfence::core::Refusal;
+use keyfence::core::gate::Binding;
 use keyfence::run::RunError;
 
 /// The exit status. Scripts rely on the numbers.
@@ -42,8 +44,12 @@ pub(crate) enum Failure {
     Usage(String),
     /// The fence refused; the text says what was asked for.
     Refused(Box<Refusal>, String),
+    /// A gate refused: it belongs to another claim.
+    Mismatch(Box<Mismatch>),
     /// The ledger failed, or the outcome is unknown.
     Ledger(keyfence::Error),
+    /// A gate failed: nothing was admitted.
+    Gate(GateError),
     /// A program could not be started: the status a shell would give, and why.
     NotStarted(u8, String),
     /// The system failed.
@@ -52,9 +58,32 @@ pub(crate) enum Failure {
     NobodyReads,
 }
 
+/// What a gate is bound to, and what was presented to it.
+#[derive(Debug)]
+pub(crate) struct Mismatch {
+    pub(crate) refusal: Refusal,
+    pub(crate) asked: String,
+    pub(crate) bound: Binding,
+    pub(crate) presented: Binding,
+}
+
 impl From<keyfence::Error> for Failure {
     fn from(error: keyfence::Error) -> Self {
-        Self::Ledger(error)
+        if let keyfence::Error::Misuse { what } = error {
+            Self::Usage(what)
+        } else {
+            Self::Ledger(error)
+        }
+    }
+}
+
+impl From<GateError> for Failure {
+    fn from(error: GateError) -> Self {
+        if matches!(error, GateError::Name { .. }) {
+            Self::Usage(error.to_string())
+        } else {
+            Self::Gate(error)
+        }
     }
 }
 

@@ -6,12 +6,13 @@ use std::process::Command;
 
 use clap::{Args, Subcommand};
 use keyfence::core::gate::{Admitted, Binding, ClaimKind, Gate as Row, LedgerCounter};
-use keyfence::core::{Decision, Name, Reason, Refusal, Token};
+use keyfence::core::{Name, Reason, Refusal, Token};
 use keyfence::run::{Ended, Interrupt, guarded};
-use keyfence::{FileGate, Ledger};
+use keyfence::{FileGate, GateRefusal, Ledger};
 
-use super::exit::{Answered, Failure, Status, decided, not_started};
+use super::exit::{Answered, Failure, Mismatch, Status, not_started};
 use super::output::Answer;
+use super::report::ReportFile;
 use super::{Access, Context, args, run};
 
 /// Gates: a resource without a ledger admits no older token
@@ -88,7 +89,7 @@ impl Gate {
                 report,
                 program,
             } => {
-                let mut report = run::ReportFile::open(report.as_deref())?;
+                let report = ReportFile::open(report.as_deref(), "gate", &[&context.ledger_path(), &gate])?;
                 let admission = admit(context, &gate, claim, token, &program);
                 return report.conclude(context, admission);
             }
@@ -98,14 +99,17 @@ impl Gate {
             }
             Verb::Rebind { gate, claim } => {
                 let file = file_gate(context, &gate);
+                file.name()?;
                 let ledger = context.open(Access::Read)?;
-                let (kind, name) = match (claim, file.show()?) {
-                    (Some(claim), _) => claim,
-                    (None, Some(row)) => (row.binding.kind, row.binding.name),
-                    (None, None) => {
-                        let reason = "there is no such gate yet; say with --for what it shall belong to";
-                        return Err(Failure::Usage(reason.to_owned()));
-                    }
+                let (kind, name) = match claim {
+                    Some(claim) => claim,
+                    None => match file.show()? {
+                        Some(row) => (row.binding.kind, row.binding.name),
+                        None => {
+                            let reason = "there is no such gate yet; say with --for what it shall belong to";
+                            return Err(Failure::Usage(reason.to_owned()));
+                        }
+                    },
                 };
                 let binding = Binding {
                     ledger: ledger.id(),
@@ -147,6 +151,19 @@ fn shown(gate: &Path, row: Option<&Row>) -> Answer {
     answer.headline(format!("gate {}", gate.display()), &["gate"])
 }
 
+/// Why a token did not pass, with both claims where the gate is another one's.
+fn not_passed(refused: GateRefusal, presented: &Binding, asked: String) -> Failure {
+    match refused.bound {
+        Some(bound) if refused.refusal.reason == Reason::GateMismatch => Failure::Mismatch(Box::new(Mismatch {
+            refusal: *refused.refusal,
+            asked,
+            bound,
+            presented: presented.clone(),
+        })),
+        Some(_) | None => Failure::Refused(refused.refusal, asked),
+    }
+}
+
 /// Admits and runs the program; the answer and the status, without printing.
 fn admit(
     context: &Context,
@@ -156,6 +173,7 @@ fn admit(
     program: &[OsString],
 ) -> Result<(Answer, Status), Failure> {
     let file = file_gate(context, gate);
+    file.name()?;
     let asked = || format!("pass gate `{}` with token {token}", gate.display());
     // A ledger that cannot be read still admits the token that is the mark already, and no other.
     let ledger = context.open(Access::Read).ok();
@@ -190,8 +208,9 @@ fn admit(
             .env("KEYFENCE_TOKEN", token.to_string());
         Some(guarded(&mut command, interrupt.as_ref()?))
     };
-    let decision: Decision<(Admitted, Option<std::io::Result<Ended>>)> = file.admit(&binding, token, counter, act)?;
-    let (admitted, ran) = decided(decision, asked)?;
+    let (admitted, ran) = file
+        .admit(&binding, token, counter, act)?
+        .map_err(|refused| not_passed(refused, &binding, asked()))?;
     let answer = Answer::new("done")
         .with("admitted", true)
         .with("raised", admitted == Admitted::Raised)

@@ -291,6 +291,7 @@ impl Mailbox {
             Verb::Extend { grant, ttl } => {
                 let grant = grant.grant();
                 let ledger = context.open(Access::Write)?;
+                show::check_texts(&ledger, grant.message())?;
                 let mut call = context.call(&ledger, &caller(grant.owner(), grant.process()));
                 let decision = call.mailbox_extend(&grant, ttl)?;
                 let extended = decided(decision, || {
@@ -303,6 +304,7 @@ impl Mailbox {
             Verb::GiveBack { grant } => {
                 let grant = grant.grant();
                 let ledger = context.open(Access::Write)?;
+                show::check_texts(&ledger, grant.message())?;
                 let mut call = context.call(&ledger, &caller(grant.owner(), grant.process()));
                 let decision = call.mailbox_give_back(&grant)?;
                 let settled = decided(decision, || format!("give back message `{}`", grant.message()))?;
@@ -311,6 +313,7 @@ impl Mailbox {
             Verb::Retry { grant, reason, delay } => {
                 let grant = grant.grant();
                 let ledger = context.open(Access::Write)?;
+                show::check_texts(&ledger, grant.message())?;
                 let mut call = context.call(&ledger, &caller(grant.owner(), grant.process()));
                 let decision = call.mailbox_retry(&grant, delay, &reason)?;
                 let settled = decided(decision, || format!("retry message `{}`", grant.message()))?;
@@ -334,6 +337,7 @@ impl Mailbox {
                 reason,
             } => {
                 let ledger = context.open(Access::Write)?;
+                show::check_texts(&ledger, &id)?;
                 let asked = format!("dead-letter message `{id}`");
                 let (done, replayed) = match (owner, token) {
                     (Some(owner), Some(token)) => {
@@ -501,6 +505,7 @@ fn claim_next(context: &Context, ask: &ClaimNext, count: usize, wait: Duration) 
 fn complete(context: &Context, grant: &MessageGrant, result: &[u8], lease: Option<LeaseArgs>) -> Answered {
     let output = context.output();
     let ledger = context.open(Access::Write)?;
+    show::check_texts(&ledger, grant.message())?;
     let mut call = context.call(&ledger, &caller(grant.owner(), grant.process()));
     let asked = || format!("complete message `{}`", grant.message());
     let answer = |done: Done, replayed: bool| {

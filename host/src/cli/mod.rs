@@ -19,6 +19,7 @@ mod output;
 mod process;
 mod progress;
 mod prune;
+mod report;
 mod restore;
 mod revoke;
 mod run;
@@ -83,7 +84,7 @@ struct Global {
     #[arg(long, global = true)]
     json: bool,
     /// Decide leases at this moment, in milliseconds since the Unix epoch: for drills and tests
-    #[arg(long, global = true, value_name = "MS", value_parser = args::moment)]
+    #[arg(long, global = true, value_name = "MS", value_parser = args::now)]
     now: Option<TimeMs>,
     /// How long to wait for the ledger's lock
     #[arg(long, global = true, value_name = "DURATION", default_value = "5s", value_parser = args::duration)]
@@ -343,6 +344,11 @@ impl Context {
         match failure {
             Failure::Usage(reason) => (output::usage(&reason), Status::Usage),
             Failure::Refused(refusal, asked) => (Answer::refused(&refusal, &asked, &self.output), Status::Refused),
+            Failure::Mismatch(mismatch) => (Answer::mismatch(&mismatch, &self.output), Status::Refused),
+            Failure::Gate(error) => (
+                Answer::error(error.name(), &error.to_string(), &error.next()),
+                Status::Failed,
+            ),
             Failure::Ledger(error @ keyfence::Error::Unknown(_)) => (output::unknown(&error), Status::Failed),
             Failure::Ledger(error) => (
                 Answer::error(error.name(), &error.to_string(), &error.next()),

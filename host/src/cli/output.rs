@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use keyfence::core::attempt::Done;
+use keyfence::core::gate::Binding;
 use keyfence::core::{Refusal, TimeMs, Token};
 use serde_json::{Map, Value, json};
 
+use super::exit::Mismatch;
 use super::format::{Paint, base64, shown, span, utc, visible};
 
 /// How many rows a table is laid out for at a time, so that a list of any length needs little memory.
@@ -243,6 +245,37 @@ impl Answer {
             .with("reason", why(refusal, asked, output))
             .with("next", refusal.reason.next())
             .headline(refusal.reason.name().to_owned(), &["refusal"])
+    }
+
+    /// The refusal of a gate that belongs to another claim: both are named.
+    pub(crate) fn mismatch(mismatch: &Mismatch, output: &Output) -> Self {
+        let words = |binding: &Binding| {
+            format!(
+                "{} `{}` of ledger {}",
+                binding.kind.name(),
+                binding.name,
+                binding.ledger
+            )
+        };
+        let fields = |binding: &Binding| {
+            Self::plain()
+                .with("kind", binding.kind.name())
+                .with("name", binding.name.as_str())
+                .with("ledger", binding.ledger.to_string())
+                .into_value()
+        };
+        let asked = format!(
+            "{} for {}, while it is bound to {}",
+            mismatch.asked,
+            words(&mismatch.presented),
+            words(&mismatch.bound)
+        );
+        let mut answer = Self::refused(&mismatch.refusal, &asked, output)
+            .with("bound_to", fields(&mismatch.bound))
+            .with("presented", fields(&mismatch.presented));
+        // The sentence says both.
+        answer.in_headline.extend(["bound_to", "presented"]);
+        answer
     }
 
     /// An error.

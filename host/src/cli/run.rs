@@ -1,8 +1,6 @@
 //! `keyfence run`: a program under the fence.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -16,6 +14,7 @@ use keyfence::run::{Authority, Ended, Ending, Interrupt, Plan, Report, Written, 
 
 use super::exit::{Answered, Failure, Status, decided};
 use super::output::{self, Answer};
+use super::report::ReportFile;
 use super::{Access, Context, args};
 
 /// Run a program under the fence: its result counts only while the claim is held
@@ -59,7 +58,8 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(mut self, context: &Context) -> Answered {
-        let mut report = ReportFile::open(self.report.take().as_deref())?;
+        let ledger = context.ledger_path();
+        let report = ReportFile::open(self.report.take().as_deref(), "run", &[&ledger])?;
         let answered = self.under_the_fence(context);
         report.conclude(context, answered)
     }
@@ -151,41 +151,4 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         None => answer,
     };
     (answer, status)
-}
-
-/// Where the answer of a command goes whose standard output may be a program's own.
-pub(crate) struct ReportFile(Option<File>);
-
-impl ReportFile {
-    /// Opens the file before anything is taken: an answer that cannot be written must not be found out at the end.
-    pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
-        let file = path.map(File::create).transpose().map_err(|error| {
-            let path = path.map_or_else(String::new, |path| path.display().to_string());
-            Failure::System(anyhow::Error::new(error).context(format!("cannot write the report to {path}")))
-        })?;
-        Ok(Self(file))
-    }
-
-    /// Writes the answer to the file, else to standard output with `--json`. As text only what went wrong is said, on
-    /// standard error: the program has spoken for itself.
-    pub(crate) fn conclude(&mut self, context: &Context, answered: Result<(Answer, Status), Failure>) -> Answered {
-        let (answer, status) = match answered {
-            Ok(answered) => answered,
-            Err(failure) => context.describe(failure),
-        };
-        let Some(file) = &mut self.0 else {
-            if status == Status::Done {
-                // No program ran: the output is free for the answer.
-                context.output().answer(&answer)?;
-            } else if context.output().is_json() || status != Status::Program(0) {
-                context.output().no_answer(&answer)?;
-            }
-            return Ok(status);
-        };
-        writeln!(file, "{}", answer.clone().into_value())?;
-        if !context.output().is_json() && !matches!(status, Status::Program(_)) {
-            context.output().no_answer(&answer)?;
-        }
-        Ok(status)
-    }
 }

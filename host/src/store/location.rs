@@ -183,7 +183,7 @@ pub(crate) fn concerns(path: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_symlink() => concern(path, "it is a symbolic link"),
         Ok(metadata) => {
-            if metadata.nlink() > 1 {
+            if metadata.is_file() && metadata.nlink() > 1 {
                 concern(
                     path,
                     "it has more than one name, and SQLite's log only follows one of them",

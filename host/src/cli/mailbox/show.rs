@@ -1,8 +1,8 @@
 //! Looking at messages: one by its id, or a recipient's inbox.
 
-use keyfence::MessageView;
 use keyfence::core::mailbox::MessageState;
 use keyfence::core::{Name, Reason, Refusal, TimeMs};
+use keyfence::{Ledger, MessageView};
 
 use crate::cli::exit::{Failure, decided};
 use crate::cli::output::Answer;
@@ -26,6 +26,13 @@ pub(super) fn one(context: &Context, id: &Name) -> Result<(), Failure> {
         return Err(Failure::Refused(Box::new(refusal), format!("show message `{id}`")));
     };
     Ok(context.output().answer(&standing(context, view))?)
+}
+
+/// Looks whether the texts of a message are there and as they were given, before its claim is ended: the machines see its
+/// row alone.
+pub(super) fn check_texts(ledger: &Ledger, id: &Name) -> Result<(), Failure> {
+    ledger.message(id)?;
+    Ok(())
 }
 
 /// Sweeps and lists an inbox, page by page.
