@@ -1,12 +1,12 @@
 //! Who writes now: a fair lock in front of SQLite's own (H4).
 //!
 //! SQLite's busy handler polls, and with several saturated writers one of them can do all the work. So each write
-//! transaction is made under a kernel-queued `flock` on a file beside the ledger ([`side`]), and the threads of one handle
-//! queue in front of that ([`queue`]). A process that dies lets go of it.
+//! transaction is made under a `flock` on a file beside the ledger, for which processes wait by age ([`side`]), and the
+//! threads of one handle queue in front of that ([`queue`]). A process that dies lets go of it.
 //!
 //! * **K1.** No call waits past its deadline, which is on the monotonic clock.
-//! * **K2.** A call that gives up leaves its place in the kernel's queue to the handle's next call: the thread that waits
-//!   there goes on waiting, and lets go of the lock when nobody wants it any more.
+//! * **K2.** Who waits keeps no place: a call that gives up leaves nothing behind, and one that is stopped while it waits
+//!   is passed by. Whoever has waited longest is most likely the next.
 //! * **K3.** No step is decided by this lock. Where its file cannot be opened or locked, calls go on without it.
 //! * **K4.** It is a courtesy. A call that waited [`PATIENCE`] for it, or half its time-out, asks SQLite itself, without
 //!   waiting there; and so again after each [`PATIENCE`]. So a process that was stopped with this lock, and without
@@ -22,7 +22,7 @@ mod side;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) use holder::holder;
@@ -89,7 +89,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct WriteLock {
     ledger: PathBuf,
     queue: Queue,
-    side: Option<Arc<Side>>,
+    side: Option<Side>,
 }
 
 /// A call's turn among the threads of its handle, until it is dropped; with it goes the file's lock, if it was got.
@@ -125,7 +125,7 @@ impl WriteLock {
         Self {
             ledger: ledger.to_owned(),
             queue: Queue::default(),
-            side: file.ok().map(|file| Arc::new(Side::new(file))),
+            side: file.ok().map(Side::new),
         }
     }
 
@@ -187,7 +187,7 @@ impl Turn<'_> {
             return Ok(Waited::Ours);
         };
         loop {
-            let got = Side::wait(side, self.patience.min(deadline.remaining()));
+            let got = side.wait(self.patience.min(deadline.remaining()), deadline);
             self.patience = deadline.patience();
             match got {
                 Got::Lock => {
