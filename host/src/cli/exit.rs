@@ -110,7 +110,7 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
             RunError::Ledger(error) => Self::Ledger(error),
-            RunError::NotStarted { ref source, .. } => not_started(source, &error.to_string()),
+            RunError::NotStarted { ref source, .. } => Self::NotStarted(status_of_no_start(source), error.to_string()),
             RunError::Interrupted(signal) => Self::NotStarted(
                 u8::try_from(128 + signal).unwrap_or(u8::MAX),
                 format!("interrupted by signal {signal} before the start"),
@@ -122,13 +122,12 @@ impl From<RunError> for Failure {
 }
 
 /// A program that is not there is 127, one that cannot be executed 126: what shells, `env` and `nohup` say.
-pub(crate) fn not_started(source: &std::io::Error, text: &str) -> Failure {
-    let status = if source.kind() == std::io::ErrorKind::NotFound {
+pub(crate) fn status_of_no_start(source: &std::io::Error) -> u8 {
+    if source.kind() == std::io::ErrorKind::NotFound {
         127
     } else {
         126
-    };
-    Failure::NotStarted(status, text.to_owned())
+    }
 }
 
 /// Takes the value out of a decision, or leaves with the refusal.

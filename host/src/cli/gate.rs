@@ -10,7 +10,7 @@ use keyfence::core::{Name, Reason, Refusal, Token};
 use keyfence::run::{Ended, Interrupt, guarded};
 use keyfence::{FileGate, GateRefusal, Ledger};
 
-use super::exit::{Answered, Failure, Mismatch, Status, not_started};
+use super::exit::{Answered, Failure, Mismatch, Status, status_of_no_start};
 use super::output::Answer;
 use super::report::ReportFile;
 use super::{Access, Context, args, run};
@@ -18,10 +18,12 @@ use super::{Access, Context, args, run};
 /// Gates: a resource without a ledger admits no older token
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A gate is a file. It is bound at first use to one ledger, one kind of claim and one name.
+A gate is a file. It is bound at first use to one ledger, one kind of claim
+and one name.
 
 Examples:
-  keyfence gate admit freezer.gate --for session:night-watch --token 41 -- ./lock-freezer
+  keyfence gate admit freezer.gate --for session:night-watch --token 41 \\
+      -- ./lock-freezer
   keyfence gate show freezer.gate")]
 pub(crate) struct Gate {
     #[command(subcommand)]
@@ -32,11 +34,13 @@ pub(crate) struct Gate {
 enum Verb {
     /// Admit a token that is not older than the gate's mark, and run a program under the gate's lock
     #[command(after_help = "\
-Without a program this is a bare check: what it says may be outdated when you act on it.
-With one, the exit status is the program's own, and 3 when it was not admitted.
+Without a program this is a bare check: what it says may be outdated when you
+act on it. With one, the exit status is the program's own, and 3 when it was
+not admitted.
 
 Examples:
-  keyfence gate admit freezer.gate --for session:night-watch --token 41 -- ./lock-freezer
+  keyfence gate admit freezer.gate --for session:night-watch --token 41 \\
+      -- ./lock-freezer
   keyfence gate admit freezer.gate --for session:night-watch --token 41")]
     Admit {
         /// The gate's file; made at first use
@@ -211,20 +215,29 @@ fn admit(
     let (admitted, ran) = file
         .admit(&binding, token, counter, act)?
         .map_err(|refused| not_passed(refused, &binding, asked()))?;
-    let answer = Answer::new("done")
-        .with("admitted", true)
-        .with("raised", admitted == Admitted::Raised)
-        .with("gate", gate.display().to_string())
-        .with("high_water", token.get());
-    let answer = bound(answer, &binding);
+    let passed = |answer: Answer| {
+        let answer = answer
+            .with("admitted", true)
+            .with("raised", admitted == Admitted::Raised)
+            .with("gate", gate.display().to_string())
+            .with("high_water", token.get());
+        bound(answer, &binding)
+    };
     match ran {
-        None => Ok((answer, Status::Done)),
-        Some(Ok(ended)) => Ok((run::ended(answer, ended), Status::Program(ended.status()))),
+        None => Ok((passed(Answer::new("done")), Status::Done)),
+        Some(Ok(ended)) => Ok((
+            run::ended(passed(Answer::new("done")), ended),
+            Status::Program(ended.status()),
+        )),
+        // The mark was raised before the start, durably, and is never lowered.
         Some(Err(source)) => {
             let program = program
                 .first()
                 .map_or_else(String::new, |program| program.display().to_string());
-            Err(not_started(&source, &format!("cannot start {program}: {source}")))
+            let reason = format!("cannot start {program}: {source}");
+            let next = "check the program, then ask again: the token has passed and stays the gate's mark";
+            let answer = passed(Answer::error("not_started", &reason, next));
+            Ok((answer, Status::Program(status_of_no_start(&source))))
         }
     }
 }

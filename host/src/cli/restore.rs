@@ -15,15 +15,15 @@ use super::{Access, Context, args};
 /// Restore a backup: voids every claim, lifts the counter
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every token from then on lies above all that can have been handed out; the
-new floor is printed. Work that was finished after the backup is kept where
-the replaced ledger can be read; otherwise it is lost, and this command says
-so. What was begun since the backup and not finished is dropped, and counted.
-Name with --above the greatest token that any worker or gate has seen.
+Every token from then on lies above all that can have been handed out; the new
+floor is printed. Work that was finished after the backup is kept where the
+replaced ledger can be read; otherwise it is lost, and this command says so.
+What was begun since the backup and not finished is dropped, and counted. Name
+with --above the greatest token that any worker or gate has seen.
 
 The ledger keeps its identity, at another path too, so that its gates go on:
-it is the same ledger, and the one that it was copied from must be given up.
-A file that is no ledger is never replaced.
+it is the same ledger, and the one that it was copied from must be given up. A
+file that is no ledger is never replaced.
 
 Examples:
   keyfence restore /mnt/usb/keyfence-monday.db

@@ -20,15 +20,26 @@ use super::{Access, Context, args};
 /// Run a program under the fence: its result counts only while the claim is held
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The program gets KEYFENCE_LEDGER, KEYFENCE_ACTOR, KEYFENCE_PROCESS, KEYFENCE_LEASE_TOKEN, KEYFENCE_ATTEMPT and
-KEYFENCE_TOKEN (the attempt's). Both leases are renewed while it runs. Its exit status becomes COMPLETED (0), BLOCKED
-(--blocked-exit) or FAILED. The exit status is the program's own, 128 + signal when it was killed, and 3 when it was
-refused before the start or when the authority was lost; with --json the object is the last line of standard output.
+The program gets KEYFENCE_LEDGER, KEYFENCE_ACTOR, KEYFENCE_PROCESS,
+KEYFENCE_LEASE_TOKEN, KEYFENCE_ATTEMPT and KEYFENCE_TOKEN (the attempt's).
+Both leases are renewed while it runs. Its exit status becomes COMPLETED (0),
+BLOCKED (--blocked-exit) or FAILED.
+
+The exit status is the program's own, 128 + signal when it was killed, and 3
+when it was refused before the start or when the authority was lost. An
+interrupt (INT, TERM, HUP, QUIT) asks the program to end with TERM and kills
+it at the second one or after the grace; then the assignment is FAILED
+`interrupted`, and 128 + that signal stands for an exit status of 0. What the
+program started in a process group of its own (a daemon) is not stopped.
+
+With --json the object is the last line of standard output.
 
 Examples:
   keyfence run --actor operator-course -- ./closing.sh
-  keyfence run --actor operator-course --assignment close-tonight --blocked-exit 75 -- ./closing.sh --till 2
-  keyfence run --actor operator-course --ttl 30s --grace 5s --report run.json -- make stock")]
+  keyfence run --actor operator-course --assignment close-tonight \\
+      --blocked-exit 75 -- ./closing.sh --till 2
+  keyfence run --actor operator-course --ttl 30s --grace 5s --report run.json \\
+      -- make stock")]
 pub(crate) struct Run {
     /// The actor to work as
     #[arg(long, value_parser = args::name)]
@@ -113,8 +124,9 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
     let authority_lost = matches!(report.ending, Ending::Lapsed | Ending::Superseded);
     let own = match (report.ending, report.program) {
         (Ending::Lapsed | Ending::Superseded, _) => Status::Refused,
-        (Ending::Interrupted(signal), _) => Status::Program(Ended::Killed(signal).status()),
-        (Ending::Ended, Some(ended)) => Status::Program(ended.status()),
+        // What it said at its end is no success: it was told to stop.
+        (Ending::Interrupted(signal), Some(Ended::Exited(0)) | None) => Status::Program(Ended::Killed(signal).status()),
+        (Ending::Interrupted(_) | Ending::Ended, Some(ended)) => Status::Program(ended.status()),
         (Ending::Ended, None) => Status::Done,
     };
     let asked = format!("write {} for assignment `{}`", report.outcome.name(), plan.assignment);
@@ -135,12 +147,17 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         ),
     };
     let authority = &report.authority;
+    let interrupted_by = match report.ending {
+        Ending::Interrupted(signal) => Some(signal),
+        Ending::Ended | Ending::Lapsed | Ending::Superseded => None,
+    };
     let answer = answer
         .with("actor", plan.actor.as_str())
         .with("assignment", plan.assignment.as_str())
         .with("process", authority.process.to_string())
         .with("attempt", authority.attempt.attempt().to_string())
         .with_bytes("result", &report.result)
+        .with_some("interrupted_by", interrupted_by)
         .with("authority_lost", authority_lost || status == Status::Refused)
         .with(
             "released",

@@ -125,7 +125,7 @@ fn claims(context: &Context, ledger: &Ledger) -> Result<Vec<Answer>, Failure> {
     }
     for view in found.messages {
         let (id, recipient) = (view.row.id.clone(), view.row.recipient.clone());
-        let shown = super::mailbox::standing(context, view);
+        let shown = super::mailbox::standing(context, ledger, view)?;
         claims.push(claim("message", &id, &recipient, shown));
     }
     for view in &found.hosts {

@@ -155,13 +155,14 @@ pub(crate) fn decided<T>(
     if !step.is_dirty() && !step.is_broken() {
         return abandon(connection, Ok(decision));
     }
+    let only_recorded = !step.wrote();
     match step.finish().and_then(|()| commit(connection)) {
         Ok(()) => Ended {
             answer: Ok(decision),
             sound: true,
         },
-        // A refusal stands whether or not it could be recorded.
-        Err(failure) if decision.is_err() => Ended {
+        // A refusal, and a release that changed nothing, stand whether or not they could be recorded.
+        Err(failure) if decision.is_err() || only_recorded => Ended {
             answer: Ok(decision),
             ..abandon(connection, Err(failure))
         },
