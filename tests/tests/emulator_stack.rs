@@ -1,4 +1,8 @@
 //! The stack of the real image: painted when it starts, read back after every kind of call at the bounds of a kiosk.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a test names the one answer that it wants"
+)]
 
 use keyfence_core::attempt::{self, AttemptGrant, Outcome};
 use keyfence_core::gate::{Admit, Binding, ClaimKind, LedgerCounter};

@@ -212,6 +212,7 @@ fn power_up<'a>(chip: &SimFlash<4, 1024>, desk: &'a Desk) -> Counter<'a> {
 }
 
 /// Claims the actor `alarm` for `ms` milliseconds, or says why not.
+#[expect(clippy::result_large_err, reason = "a decision as the core gives it")]
 fn claim_alarm(kiosk: &mut Counter<'_>, process: u8, ms: u64) -> Decision<Token> {
     let ask = actor::Acquire {
         actor: name("alarm"),

@@ -42,10 +42,12 @@ impl<G> Leased<G> {
     /// kiosk's, save for how the two clocks drift apart. `None` for a first answer again.
     #[must_use]
     pub fn lapses(&self, sent: TimeMs) -> Option<TimeMs> {
-        match &self.answered.reply().answer {
-            Answer::Granted(grant) if !self.replayed() => TimeMs::new(sent.as_ms().saturating_add(grant.lasts_ms)),
-            _ => None,
+        if let Answer::Granted(grant) = &self.answered.reply().answer
+            && !self.replayed()
+        {
+            return TimeMs::new(sent.as_ms().saturating_add(grant.lasts_ms));
         }
+        None
     }
 
     /// Whether the call was answered before: this is the first answer again.

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use keyfence::emulator::{Image, Machine};
 
 /// Bytes of flash that the image may take at most.
-pub const IMAGE_BYTES_MAX: u32 = 120 * 1024;
+pub const IMAGE_BYTES_MAX: u32 = 117 * 1024;
 /// The features of the board's package that a test builds it with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {

@@ -456,10 +456,12 @@ fn show(called: &mut Called, session: &Name) -> Result<Answer, Failure> {
             let generation = &claim.generation;
             let host = called.link.row(Place::Host, &generation.host)?;
             let there = called.link.info()?.now;
-            let descends = match &host {
-                Some(Row::Host(host)) => host.live(there).is_some_and(|held| held.token == generation.host_token),
-                _ => false,
+            let host = if let Some(Row::Host(host)) = &host {
+                host.live(there)
+            } else {
+                None
             };
+            let descends = host.is_some_and(|held| held.token == generation.host_token);
             let live = descends && claim.expiry.is_live(there);
             // A moment of an earlier boot is on a clock that says nothing now.
             let expires_at = claim.expiry.time();
