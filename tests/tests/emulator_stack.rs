@@ -67,7 +67,7 @@ fn send(number: u32) -> Request {
         id: name('m', number),
         sender: Some(name('s', number)),
         recipient: name('a', 0),
-        subject: heapless::String::try_from("subject").unwrap(),
+        subject: "subject".try_into().unwrap(),
         body: full(),
         priority: Priority::default(),
         not_before: None,
