@@ -86,7 +86,7 @@ pub fn renew<S: Table<ActorLease>>(
     lease::renew(step, grant, ttl, now)
 }
 
-/// Gives the lease up. A stale grant changes nothing and is told so.
+/// Gives the lease up. A stale grant changes nothing, is told so and is recorded.
 ///
 /// # Errors
 /// [`Failure`]. Never refuses.

@@ -307,7 +307,7 @@ fn ended(assignment: &Assignment, attempt: &Attempt, kind: EventKind, now: TimeM
 }
 
 /// Gives the assignment back to CREATED, on exact attempt and token while the actor's row carries the token that the
-/// attempt descends from. A stale grant changes nothing and is told so.
+/// attempt descends from. A stale grant changes nothing, is told so and is recorded.
 ///
 /// # Errors
 /// [`Failure`]. Never refuses.
@@ -316,18 +316,19 @@ pub fn release<S: Table<Assignment> + Table<ActorLease>>(
     grant: &AttemptGrant,
     now: TimeMs,
 ) -> Result<Decision<Released>, Failure<<S as Transaction>::Error>> {
+    let not_held = |step: &mut S, reason| counter::not_held(step, reason, grant.assignment(), grant.token(), now);
     let Some(before): Option<Assignment> = step.get(grant.assignment())? else {
-        return Ok(Ok(Released::NotHeld));
+        return not_held(step, Reason::AssignmentMissing);
     };
     let released = Some((grant.attempt(), grant.token()));
     if before.state == (AssignmentState::Created { released }) {
         return Ok(Ok(Released::Already));
     }
     let Some(attempt) = before.running().copied().filter(|attempt| grant.names(attempt)) else {
-        return Ok(Ok(Released::NotHeld));
+        return not_held(step, Reason::ExecutionAttemptLost);
     };
     if actor::carrying(step, &before.actor, attempt.lease_token)?.is_none() {
-        return Ok(Ok(Released::NotHeld));
+        return not_held(step, Reason::ActorLeaseLost);
     }
     step.put(Some(&before), &before.with(AssignmentState::Created { released }))?;
     step.append(&ended(&before, &attempt, EventKind::AttemptReleased, now))?;

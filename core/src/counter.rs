@@ -1,6 +1,7 @@
 //! The one counter that claims of every kind draw their token from.
 
 use crate::event::{Event, EventKind};
+use crate::lease::Released;
 use crate::name::Name;
 use crate::refusal::{Decision, Reason, Refusal, RefusedCall, granted};
 use crate::store::{Failure, Transaction};
@@ -47,6 +48,19 @@ pub(crate) fn refuse<S: Transaction>(
     refusal.never_issued = never_issued(step, presented)?;
     record(step, &refusal, subject, presented, now);
     Ok(refusal)
+}
+
+/// The answer to a release under a stale or a foreign token: a no-op, recorded for this reason like any other call that
+/// presented one.
+pub(crate) fn not_held<S: Transaction>(
+    step: &mut S,
+    reason: Reason,
+    subject: &Name,
+    presented: Token,
+    now: TimeMs,
+) -> Result<Decision<Released>, Failure<S::Error>> {
+    let _recorded = refuse(step, Refusal::new(reason), subject, presented, now)?;
+    Ok(Ok(Released::NotHeld))
 }
 
 /// Records a refusal as it is. It stands whether or not its record could be written.

@@ -179,7 +179,7 @@ pub enum Released {
     Now,
     /// This very claim was released before; nothing was written.
     Already,
-    /// The presented claim is not the current one; whoever holds it still does.
+    /// The presented claim is not the current one; whoever holds it still does. What was presented is recorded.
     NotHeld,
 }
 
@@ -313,14 +313,14 @@ pub(crate) fn renew<K: Kind, S: Table<Lease<K>>>(
     }
 }
 
-/// Gives a lease up on exact process and token, live or lapsed.
+/// Gives a lease up on exact process and token, live or lapsed. A stale grant changes nothing and is recorded.
 pub(crate) fn release<K: Kind, S: Table<Lease<K>>>(
     step: &mut S,
     grant: &LeaseGrant<K>,
     now: TimeMs,
 ) -> Result<Decision<Released>, Failure<S::Error>> {
     let Some(before) = step.get(&grant.name)? else {
-        return Ok(Ok(Released::NotHeld));
+        return counter::not_held(step, K::LOST, &grant.name, grant.token, now);
     };
     match &before.state {
         LeaseState::Free { released } if *released == Some((grant.process, grant.token)) => Ok(Ok(Released::Already)),
@@ -340,7 +340,9 @@ pub(crate) fn release<K: Kind, S: Table<Lease<K>>>(
             })?;
             Ok(Ok(Released::Now))
         }
-        LeaseState::Free { .. } | LeaseState::Held(_) => Ok(Ok(Released::NotHeld)),
+        LeaseState::Free { .. } | LeaseState::Held(_) => {
+            counter::not_held(step, K::LOST, &grant.name, grant.token, now)
+        }
     }
 }
 

@@ -28,7 +28,7 @@ macro_rules! reasons {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// What the caller can do now.
+            /// What the caller can do now, where nothing else is known.
             #[must_use]
             pub const fn next(self) -> &'static str {
                 match self { $(Self::$variant => $next,)* }
@@ -89,7 +89,7 @@ reasons! {
     /// The session is finished.
     SessionFinished => "session_finished", "use a session of another name";
     /// The grant is not that of the session's current, live claim.
-    SessionClaimStale => "session_claim_stale", "drop this result; claim the session again";
+    SessionClaimStale => "session_claim_stale", "drop this result; claim the session again, under a live host lease";
     /// The token lies below the gate's high-water mark, or above everything that its ledger minted.
     Fenced => "fenced", "stop: a newer claim has passed this gate";
     /// The gate is bound to another ledger, kind or name.
@@ -168,6 +168,16 @@ impl Refusal {
         // A start in an earlier boot is on a clock that says nothing now.
         self.since = self.expires_at.map(|_| since);
         self
+    }
+
+    /// What the caller can do now.
+    #[must_use]
+    pub const fn next(&self) -> &'static str {
+        if self.never_issued {
+            "present the token that your own claim was granted, to the ledger that granted it"
+        } else {
+            self.reason.next()
+        }
     }
 
     /// Adds the token of the current claim, as evidence.

@@ -119,12 +119,6 @@ impl Claim {
         }
     }
 
-    fn refusal(&self, reason: Reason) -> Refusal {
-        Refusal::new(reason)
-            .held_by(&self.generation.host, Some(self.process), self.since, self.expiry)
-            .under(self.generation.token)
-    }
-
     fn event(&self, session: &Name, kind: EventKind, now: TimeMs) -> Event {
         Event {
             holder: Some(self.holder()),
@@ -202,6 +196,29 @@ fn is_live<S: Table<HostLease>>(step: &mut S, claim: &Claim, now: TimeMs) -> Res
             .is_some_and(|held| held.expiry.is_live(now)))
 }
 
+/// A refusal that names the claim and says until when it is, or was, live (S1): the earlier of both expiries, and none
+/// that could be told when the host's lease was given up or taken over.
+fn held<S: Table<HostLease>>(step: &mut S, reason: Reason, claim: &Claim) -> Result<Refusal, Failure<S::Error>> {
+    let Generation {
+        host,
+        host_token,
+        token,
+        ..
+    } = &claim.generation;
+    let mut refusal = Refusal::new(reason)
+        .held_by(host, Some(claim.process), claim.since, claim.expiry)
+        .under(*token);
+    refusal.expires_at = match host::carrying(step, host, *host_token)? {
+        Some(host) => host
+            .expiry
+            .time()
+            .zip(refusal.expires_at)
+            .map(|(host, own)| host.min(own)),
+        None => None,
+    };
+    Ok(refusal)
+}
+
 /// Claims a session for a host, or renews the claim of the same host lease (S2).
 ///
 /// # Errors
@@ -231,7 +248,7 @@ pub fn claim<S: Table<Session> + Table<HostLease>>(
                 if claim.generation.host_token == host_token {
                     return renew(step, before.as_ref(), &ask.session, claim, ask.ttl, now);
                 }
-                return Ok(Err(claim.refusal(Reason::SessionHeld)));
+                return Ok(Err(held(step, Reason::SessionHeld, claim)?));
             }
             Some(claim.generation.incarnation)
         }
@@ -335,7 +352,7 @@ pub fn finish<S: Table<Session> + Table<HostLease>>(
         return Ok(Ok(Done::Now));
     }
     let refusal = match before.as_ref().and_then(Session::claim) {
-        Some(claim) => claim.refusal(Reason::SessionClaimStale),
+        Some(claim) => held(step, Reason::SessionClaimStale, claim)?,
         None => Refusal::new(Reason::SessionClaimStale),
     };
     Ok(Err(counter::refuse(
@@ -348,7 +365,7 @@ pub fn finish<S: Table<Session> + Table<HostLease>>(
 }
 
 /// Gives the session up, on exact host, incarnation, token and host token while the host's row carries that host token.
-/// The next claim is the next incarnation. A stale grant changes nothing and is told so.
+/// The next claim is the next incarnation. A stale grant changes nothing, is told so and is recorded.
 ///
 /// # Errors
 /// [`Failure`]. Never refuses.
@@ -358,8 +375,10 @@ pub fn release<S: Table<Session> + Table<HostLease>>(
     now: TimeMs,
 ) -> Result<Decision<Released>, Failure<<S as Transaction>::Error>> {
     let presented = &grant.generation;
+    let not_held =
+        |step: &mut S| counter::not_held(step, Reason::SessionClaimStale, &grant.session, presented.token, now);
     let Some(before): Option<Session> = step.get(&grant.session)? else {
-        return Ok(Ok(Released::NotHeld));
+        return not_held(step);
     };
     if let SessionState::Free {
         released: Some(generation),
@@ -370,10 +389,10 @@ pub fn release<S: Table<Session> + Table<HostLease>>(
         return Ok(Ok(Released::Already));
     }
     let Some(claim) = before.claim().filter(|claim| claim.generation == *presented) else {
-        return Ok(Ok(Released::NotHeld));
+        return not_held(step);
     };
     if host::carrying(step, &presented.host, presented.host_token)?.is_none() {
-        return Ok(Ok(Released::NotHeld));
+        return not_held(step);
     }
     let free = SessionState::Free {
         incarnation: presented.incarnation,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use keyfence_core::Decision;
 use keyfence_core::store::{Corrupt, Failure};
-use rusqlite::ffi::ErrorCode;
+use rusqlite::ffi::{self, ErrorCode};
 
 /// What a call ends with: granted, refused, or an [`Error`] (then nothing was decided, save for [`Error::Unknown`]).
 pub type Outcome<T> = Result<Decision<T>, Error>;
@@ -67,18 +67,51 @@ pub enum Error {
         known: i64,
     },
     /// The ledger's state is not what was written. Authority is refused until somebody looked.
-    #[error("the ledger is damaged: {place}: {why}")]
+    #[error("{place} is damaged: {why}")]
     Damaged {
         /// Where.
         place: String,
         /// What is wrong there.
         why: String,
     },
-    /// The ledger cannot be written.
-    #[error("the ledger is read-only")]
-    ReadOnly,
+    /// The file can be read, and cannot be written.
+    #[error("{} is read-only: {why}", shown(.path))]
+    ReadOnly {
+        /// Which file or folder.
+        path: PathBuf,
+        /// What is in the way.
+        why: String,
+    },
+    /// The file cannot be reached with the rights of this process.
+    #[error("permission denied on {}: {why}", shown(.path))]
+    PermissionDenied {
+        /// Which file or folder.
+        path: PathBuf,
+        /// What is in the way.
+        why: String,
+    },
+    /// There is a file already where a new one was to be written.
+    #[error("{} exists already", .path.display())]
+    Exists {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// What was asked for makes no sense, whatever the state of the ledger.
+    #[error("{what}")]
+    Misuse {
+        /// Why not.
+        what: String,
+    },
+    /// A backup failed to be read or written. The ledger is as it was.
+    #[error("the backup {}: {source}", .path.display())]
+    Backup {
+        /// Which backup.
+        path: PathBuf,
+        /// How.
+        source: Box<Self>,
+    },
     /// The disk is full. Nothing was committed.
-    #[error("the disk is full")]
+    #[error("no space is left on the disk")]
     DiskFull,
     /// Others may write the ledger's file or folder, or the file lies where SQLite's locks cannot be relied on.
     #[error("{} is not a safe place: {why}", .path.display())]
@@ -129,6 +162,15 @@ pub enum Error {
     },
 }
 
+/// A path for people. SQLite's errors have none until whoever knows it names it.
+fn shown(path: &Path) -> String {
+    if path.as_os_str().is_empty() {
+        "the ledger".into()
+    } else {
+        path.display().to_string()
+    }
+}
+
 fn held_by(holder: Option<&LockHolder>) -> String {
     holder.map(|holder| format!(", held by {holder}")).unwrap_or_default()
 }
@@ -136,14 +178,18 @@ fn held_by(holder: Option<&LockHolder>) -> String {
 impl Error {
     /// The stable name that scripts match on.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Busy { .. } => "busy",
             Self::LedgerMissing { .. } => "ledger_missing",
             Self::NotALedger { .. } => "not_a_ledger",
             Self::SchemaNewer { .. } => "schema_newer",
             Self::Damaged { .. } => "damaged",
-            Self::ReadOnly => "read_only",
+            Self::ReadOnly { .. } => "read_only",
+            Self::PermissionDenied { .. } => "permission_denied",
+            Self::Exists { .. } => "exists",
+            Self::Misuse { .. } => "usage",
+            Self::Backup { source, .. } => source.name(),
             Self::DiskFull => "disk_full",
             Self::UnsafeLocation { .. } => "unsafe_location",
             Self::SqliteTooOld { .. } => "sqlite_too_old",
@@ -170,10 +216,24 @@ impl Error {
             Self::NotALedger { .. } => "check the path; keyfence did not touch this file".into(),
             Self::SchemaNewer { .. } => "use the newer keyfence that wrote this ledger".into(),
             Self::Damaged { .. } => "run `keyfence doctor`; if it confirms the damage, restore a backup".into(),
-            Self::ReadOnly => "make the ledger's file and folder writable for this user".into(),
-            Self::DiskFull => "free some space on the ledger's disk, then ask again".into(),
+            Self::ReadOnly { path, .. } => {
+                format!(
+                    "make {} writable for this user, or call as the user who may write it",
+                    shown(path)
+                )
+            }
+            Self::PermissionDenied { path, .. } => {
+                format!(
+                    "give this user access to {}, or call as the user who has it",
+                    shown(path)
+                )
+            }
+            Self::Exists { .. } => "name a new file: nothing is ever written over".into(),
+            Self::Misuse { .. } => "see `--help`".into(),
+            Self::Backup { path, source } => next_of_backup(path, source),
+            Self::DiskFull => "free some space on that disk, then ask again".into(),
             Self::UnsafeLocation { .. } => {
-                "move the ledger to a local folder that only its user may write, or allow this place explicitly".into()
+                "move it to a local folder that only its user may write, or allow this place explicitly".into()
             }
             Self::SqliteTooOld { .. } => "use a build of keyfence with its own SQLite, 3.51.3 or newer".into(),
             Self::RequestMisused { .. } => "draw a fresh request id for every new call".into(),
@@ -199,17 +259,56 @@ impl Error {
             Self::Unknown(_) | Self::DiskFull | Self::Io { .. } | Self::Bug { .. } => true,
             Self::Sqlite(error) => !matches!(error.sqlite_error_code(), Some(ErrorCode::ConstraintViolation)),
             Self::Damaged { .. } => true,
+            Self::Backup { source, .. } => source.poisons(),
             Self::Busy { .. }
             | Self::LedgerMissing { .. }
             | Self::NotALedger { .. }
             | Self::SchemaNewer { .. }
-            | Self::ReadOnly
+            | Self::ReadOnly { .. }
+            | Self::PermissionDenied { .. }
+            | Self::Exists { .. }
+            | Self::Misuse { .. }
             | Self::UnsafeLocation { .. }
             | Self::SqliteTooOld { .. }
             | Self::RequestMisused { .. }
             | Self::Transaction { .. } => false,
         }
     }
+}
+
+/// What to do about a backup: what helps a ledger may not help a copy of it.
+fn next_of_backup(path: &Path, source: &Error) -> String {
+    match source {
+        Error::LedgerMissing { .. } => "check the path of the backup".into(),
+        Error::Damaged { .. } => format!(
+            "use another backup; `keyfence --ledger {} doctor` says what is wrong with this one",
+            path.display()
+        ),
+        Error::Busy { .. }
+        | Error::NotALedger { .. }
+        | Error::SchemaNewer { .. }
+        | Error::ReadOnly { .. }
+        | Error::PermissionDenied { .. }
+        | Error::Exists { .. }
+        | Error::Misuse { .. }
+        | Error::Backup { .. }
+        | Error::DiskFull
+        | Error::UnsafeLocation { .. }
+        | Error::SqliteTooOld { .. }
+        | Error::RequestMisused { .. }
+        | Error::Transaction { .. }
+        | Error::Io { .. }
+        | Error::Sqlite(_)
+        | Error::Unknown(_)
+        | Error::Bug { .. } => source.next(),
+    }
+}
+
+/// Whether the shared index of the log did not fit onto the disk.
+fn is_full(error: &rusqlite::Error) -> bool {
+    error
+        .sqlite_error()
+        .is_some_and(|error| error.extended_code == ffi::SQLITE_IOERR_SHMSIZE)
 }
 
 /// What a file is that SQLite cannot read at all.
@@ -223,8 +322,13 @@ impl From<rusqlite::Error> for Error {
                 holder: None,
                 waited: Duration::ZERO,
             },
-            Some(ErrorCode::ReadOnly) => Self::ReadOnly,
+            Some(ErrorCode::ReadOnly) => Self::ReadOnly {
+                path: PathBuf::new(),
+                why: "SQLite cannot write it".into(),
+            },
             Some(ErrorCode::DiskFull) => Self::DiskFull,
+            // The index that all processes share could not grow: the disk has no room for it.
+            Some(ErrorCode::SystemIoFailure) if is_full(&error) => Self::DiskFull,
             Some(ErrorCode::DatabaseCorrupt) => Self::Damaged {
                 place: "the database file".into(),
                 why: error.to_string(),

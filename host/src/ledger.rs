@@ -14,8 +14,9 @@ use crate::call::Call;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::store::connection::{Guest, Hooks, Owner, Source};
-use crate::store::location;
+use crate::store::location::{self, Standing};
 use crate::store::lock::{Deadline, WriteLock};
+use crate::store::reading::Reader;
 use crate::store::step::head::Head;
 use write::Handle;
 
@@ -58,8 +59,9 @@ pub struct Ledger {
     clock: Arc<dyn Clock>,
     timeout: Duration,
     lock: WriteLock,
-    writer: Handle,
+    // It closes first: the writer, closing last, copies the log into the file and takes it away.
     reader: Handle,
+    writer: Handle,
 }
 
 impl Ledger {
@@ -68,8 +70,8 @@ impl Ledger {
     /// migrated, by one process while the others wait.
     ///
     /// # Errors
-    /// [`Error::LedgerMissing`], [`Error::NotALedger`], [`Error::SchemaNewer`], [`Error::Damaged`], [`Error::ReadOnly`],
-    /// [`Error::UnsafeLocation`], [`Error::SqliteTooOld`], [`Error::Busy`] after [`Options::timeout`], [`Error::DiskFull`],
+    /// [`Error::LedgerMissing`], [`Error::NotALedger`] (then no file was made beside it), [`Error::SchemaNewer`],
+    /// [`Error::Damaged`], [`Error::ReadOnly`], [`Error::PermissionDenied`], [`Error::UnsafeLocation`], [`Error::SqliteTooOld`], [`Error::Busy`] after [`Options::timeout`], [`Error::DiskFull`],
     /// [`Error::Io`] or [`Error::Sqlite`]. An interrupted creation is completed by whoever opens the file next.
     pub fn open(path: &Path, options: Options) -> Result<Self, Error> {
         Self::open_as(path, Owner::Keyfence, options)
@@ -90,46 +92,82 @@ impl Ledger {
 
     pub(crate) fn open_source(source: Source, options: Options) -> Result<Self, Error> {
         let path = &*source.path.clone();
-        if !path.try_exists().map_err(|error| location::storage(path, error))? {
-            if !options.create || options.read_only {
-                return Err(Error::LedgerMissing { path: path.to_owned() });
-            }
-            location::create_folder(path)?;
-        }
+        let standing = location::standing(path)?;
         if !options.allow_unsafe_location {
             location::check(path)?;
         }
-        let deadline = Deadline::after(options.timeout);
+        if standing == Standing::Nothing && (source.read_only || !options.create) {
+            return Err(Error::LedgerMissing { path: path.to_owned() });
+        }
         let hooks = Hooks::default();
+        let deadline = Deadline::after(options.timeout);
         hooks.patience.set(Some(deadline));
-        let lock = WriteLock::new(path, !source.read_only);
+        // Where it may not be written it is looked at all the same: every call says the same of the same file.
+        let bar = location::bar_to_writing(path).filter(|_| !source.read_only);
+        if source.read_only || (bar.is_some() && standing == Standing::File) {
+            let reading = Source {
+                read_only: true,
+                ..source.clone()
+            };
+            let lock = WriteLock::new(path, false);
+            let named = |error| told(&lock, deadline, error);
+            let mut reader = reading.connect_to_read(&hooks).map_err(named)?;
+            reading.prepare(&mut reader.connection).map_err(named)?;
+            let id = reader
+                .read(|connection| Ok(Head::read(connection)?.ledger))
+                .map_err(named)?;
+            hooks.patience.set(None);
+            return match bar {
+                Some(bar) => Err(bar),
+                None => Ok(Self {
+                    id,
+                    clock: options.clock,
+                    timeout: options.timeout,
+                    reader: Handle::new(reader.into_shared(), hooks),
+                    writer: Handle::new(None, Hooks::default()),
+                    lock,
+                    source,
+                }),
+            };
+        }
+        if let Some(bar) = bar {
+            return Err(bar);
+        }
+        // What is no ledger is refused before anything is made beside it.
+        let looked_at = match standing {
+            Standing::File => {
+                let connection = source.connect_to_ledger(&hooks, options.create);
+                Some(connection.map_err(|error| told(&WriteLock::new(path, false), deadline, error))?)
+            }
+            Standing::Nothing => {
+                location::create_folder(path)?;
+                None
+            }
+        };
+        let lock = WriteLock::new(path, true);
+        let named = |error| told(&lock, deadline, error);
         let (id, connection) = {
             // One process creates or migrates, the others wait.
-            let _turn = if source.read_only {
-                None
-            } else {
-                Some(lock.acquire(deadline)?)
+            let _turn = lock.acquire(deadline)?;
+            let mut connection = match looked_at {
+                Some(connection) => connection,
+                None => {
+                    location::create_file(path)?;
+                    source.connect(&hooks).map_err(named)?
+                }
             };
-            if !source.read_only {
-                location::create_file(path)?;
-            }
-            let mut connection = source.connect(&hooks).map_err(|error| told(&lock, deadline, error))?;
-            source
-                .prepare(&mut connection)
-                .map_err(|error| told(&lock, deadline, error))?;
+            source.prepare(&mut connection).map_err(named)?;
             (Head::read(&connection)?.ledger, connection)
         };
         hooks.patience.set(None);
-        let writer = Handle::new(Some(connection), hooks);
-        let reader = Handle::new(None, Hooks::default());
         Ok(Self {
             id,
             source,
             clock: options.clock,
             timeout: options.timeout,
             lock,
-            writer,
-            reader,
+            reader: Handle::new(None, Hooks::default()),
+            writer: Handle::new(Some(connection), hooks),
         })
     }
 
@@ -181,44 +219,39 @@ impl Ledger {
 
     /// Reads in one snapshot on a connection of its own, for as long as it takes: other reads go on meanwhile.
     pub(crate) fn read_for_long<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
-        let source = Source {
-            read_only: true,
-            ..self.source.clone()
-        };
         let hooks = Hooks::default();
         let deadline = Deadline::after(self.timeout);
         hooks.patience.set(Some(deadline));
-        let connection = source
-            .connect(&hooks)
-            .map_err(|error| told(&self.lock, deadline, error))?;
+        let named = |error| told(&self.lock, deadline, error);
+        let reader = self.source.connect_to_read(&hooks).map_err(named)?;
         hooks.patience.set(None);
-        snapshot(&connection, look)
+        reader.read(look)
     }
 
     /// Reads in one snapshot; never writes.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
         let deadline = Deadline::after(self.timeout);
+        let named = |error| told(&self.lock, deadline, error);
         let mut handle = self.reader.get();
         self.reader.hooks.patience.set(Some(deadline));
-        let connection = match handle.take() {
-            Some(connection) => connection,
-            None => {
-                let source = Source {
-                    read_only: true,
-                    ..self.source.clone()
-                };
-                source
-                    .connect(&self.reader.hooks)
-                    .map_err(|error| told(&self.lock, deadline, error))?
-            }
+        let reader = match handle.take() {
+            Some(connection) => Reader::shared(connection),
+            None => self.source.connect_to_read(&self.reader.hooks).map_err(named)?,
         };
-        let answer = snapshot(&connection, look).map_err(|error| told(&self.lock, deadline, error));
+        let answer = reader.read(look).map_err(named);
         self.reader.hooks.patience.set(None);
         if !answer.as_ref().is_err_and(Error::poisons) {
-            *handle = Some(connection);
+            *handle = reader.into_shared();
         }
         answer
     }
+}
+
+/// Whether `path` names the ledger or the gate at `own`, or one of the files that lie beside it while it is in use: nothing
+/// else must be written there, whether or not something is there now.
+#[must_use]
+pub fn is_own_file(own: &Path, path: &Path) -> bool {
+    location::is_part_of(own, path)
 }
 
 /// Adds who holds the lock and how long the call waited.
@@ -229,19 +262,5 @@ pub(crate) fn told(lock: &WriteLock, deadline: Deadline, error: Error) -> Error 
         lock.busy(deadline)
     } else {
         error
-    }
-}
-
-/// Runs `look` in a read transaction.
-fn snapshot<T>(connection: &Connection, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
-    connection.prepare_cached("BEGIN")?.execute([])?;
-    let answer = look(connection);
-    let ended = connection
-        .prepare_cached("ROLLBACK")
-        .and_then(|mut rollback| rollback.execute([]));
-    match (answer, ended) {
-        (Ok(answer), Ok(_)) => Ok(answer),
-        (Ok(_), Err(error)) => Err(error.into()),
-        (Err(error), _) => Err(error),
     }
 }

@@ -9,10 +9,10 @@ mod salvage;
 mod supervise;
 
 pub use backup::backup;
-pub use doctor::{Finding, Report, Severity, doctor};
+pub use doctor::{Finding, Report, Severity, doctor, doctor_embedded};
 pub use prune::{Pruned, prune};
-pub use restore::{Lost, Restored, restore};
-pub use supervise::{Lapsed, Tick};
+pub use restore::{Dropped, Lost, Restored, restore};
+pub use supervise::{Damage, Lapsed, Tick};
 
 /// How far long work has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

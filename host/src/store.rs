@@ -2,7 +2,7 @@
 //!
 //! 1. [`schema`]: the tables.
 //! 2. [`check`]: the check value of a row, and the encoding that the history's hash chain runs over.
-//! 3. [`location`], [`lock`], [`connection`]: where the file may lie, who may write now, how it is opened.
+//! 3. [`location`], [`lock`], [`connection`], [`reading`]: where the file may lie, who may write now, how it is opened.
 //! 4. [`step`]: one atomic step, with one file for each table.
 //!
 //! * **H1.** Every write path is `BEGIN IMMEDIATE` under WAL and `synchronous=FULL`, verified after they were set.
@@ -19,5 +19,6 @@ pub(crate) mod check;
 pub(crate) mod connection;
 pub(crate) mod location;
 pub(crate) mod lock;
+pub(crate) mod reading;
 pub(crate) mod schema;
 pub(crate) mod step;

@@ -120,7 +120,6 @@ fn an_assignment_is_created_once() {
         (shown["state"].as_str(), shown["retry_of"].as_str()),
         (Some("CREATED"), Some("close"))
     );
-    shop.ask("assignment show nothing").refused("assignment_missing");
     assert_eq!(shop.ask("assignment show").json.as_array().unwrap().len(), 2);
 }
 
@@ -238,10 +237,13 @@ fn an_operator_can_always_revoke() {
         "session claim chat --host kiosk-a --process {A} --host-token 4"
     ))
     .granted();
+    let done = shop.ask("revoke message m1 --reason hangs").done();
+    assert_eq!((done["reason"].as_str(), done.get("why")), (Some("hangs"), None));
+    shop.ask(&format!("mailbox claim m1 --as crew --process {A}")).granted();
     for (kind, name, token) in [
         ("session", "chat", 5),
         ("host", "kiosk-a", 4),
-        ("message", "m1", 3),
+        ("message", "m1", 6),
         ("attempt", "close", 2),
         ("actor", "crew", 1),
     ] {
@@ -294,6 +296,151 @@ fn a_call_under_a_request_id_is_answered_the_same_again() {
         "refused",
         "its grant is no longer current"
     );
+}
+
+#[test]
+fn a_name_that_is_not_on_the_ledger_is_shown_as_unknown_and_holds_nothing() {
+    let shop = Shop::open();
+    for kind in ["actor", "assignment", "host", "mailbox", "session"] {
+        let shown = shop.ask(&format!("{kind} show unheard-of"));
+        assert_eq!((shown.status, &shown.json["known"]), (0, &false.into()), "{kind}");
+        assert_eq!(shown.json.get("outcome"), None, "{kind}");
+    }
+    for kind in ["actor", "attempt", "host", "message", "session"] {
+        let done = shop.ask(&format!("revoke {kind} unheard-of --reason x")).done();
+        assert_eq!(done["revoked"], false, "{kind}");
+    }
+    assert_eq!(shop.events(), 0);
+}
+
+#[test]
+fn a_stale_release_is_no_event_but_a_recorded_refusal() {
+    let shop = Shop::new();
+    shop.ask(&format!("actor acquire crew --process {A}")).granted();
+    let release = |token: u64| {
+        shop.ask(&format!("actor release crew --process {B} --token {token}"))
+            .done()
+    };
+    let stale = release(1);
+    assert_eq!((&stale["released"], stale.get("never_issued")), (&false.into(), None));
+    let made_up = release(99);
+    assert_eq!(
+        (&made_up["released"], &made_up["never_issued"]),
+        (&false.into(), &true.into())
+    );
+    assert_eq!(shop.events(), 1, "only the acquisition");
+    assert_eq!(shop.ask("status").json["refusals"], 2);
+    for other in [
+        format!("host release kiosk-a --process {A} --token 99"),
+        format!("attempt release close --attempt att_{} --token 99", "a".repeat(32)),
+        "session release chat --host kiosk-a --incarnation 1 --token 99 --host-token 98".to_owned(),
+    ] {
+        let made_up = shop.ask(&other).done();
+        assert_eq!(
+            (&made_up["released"], &made_up["never_issued"]),
+            (&false.into(), &true.into()),
+            "{other}"
+        );
+    }
+    assert_eq!(shop.ask("status").json["refusals"], 5);
+}
+
+#[test]
+fn a_replayed_grant_says_whether_it_is_still_live() {
+    let shop = Shop::new();
+    let live = |reply: &serde_json::Value| {
+        (
+            reply["replayed"].as_bool(),
+            reply["live"].as_bool(),
+            reply["lapsed_ms"].as_u64(),
+        )
+    };
+    let actor = |now: u64| {
+        shop.ask(&format!(
+            "--now {now} --request r1 actor acquire crew --process {A} --ttl 10s"
+        ))
+        .granted()
+    };
+    assert_eq!(live(&actor(1000)), (None, None, None));
+    assert_eq!(live(&actor(10_999)), (Some(true), Some(true), None));
+    let lapsed = actor(15_000);
+    assert_eq!(live(&lapsed), (Some(true), Some(false), Some(4000)));
+    assert_eq!(lapsed["expires_at_ms"], 11_000, "the first answer");
+    assert!(lapsed["next"].as_str().unwrap().contains("begin nothing"), "{lapsed}");
+    let (status, text, _) = shop.say(&format!(
+        "--now 15000 --request r1 actor acquire crew --process {A} --ttl 10s"
+    ));
+    assert_eq!(status, 0);
+    assert!(
+        text.contains("live") && text.contains("lapsed") && text.contains("4s"),
+        "{text}"
+    );
+
+    // Renewed by the same process meanwhile: what is told is how the lease stands.
+    let host = |now: u64, request: &str| {
+        shop.ask(&format!(
+            "--now {now} {request} host register kiosk-a --process {A} --ttl 10s"
+        ))
+        .granted()
+    };
+    let token = host(1000, "--request r2")["token"].clone();
+    host(8000, "");
+    assert_eq!(live(&host(12_000, "--request r2")), (Some(true), Some(true), None));
+    let session = |now: u64| {
+        shop.ask(&format!(
+            "--now {now} --request r3 session claim chat --host kiosk-a --process {A} --host-token {token}"
+        ))
+        .granted()
+    };
+    session(12_000);
+    // The session's own lease lasts; its host's does not.
+    assert_eq!(live(&session(19_000)), (Some(true), Some(false), None));
+
+    shop.ask("assignment create close --actor team").done();
+    let lease = shop
+        .ask(&format!("--now 1000 actor acquire team --process {A}"))
+        .granted()["token"]
+        .clone();
+    let attempt = || {
+        shop.ask(&format!(
+            "--now 2000 --request r4 attempt acquire close --actor team --process {A} --lease-token {lease}"
+        ))
+        .granted()
+    };
+    attempt();
+    assert_eq!(live(&attempt()), (Some(true), Some(true), None));
+    shop.ask("revoke actor team --reason stolen").done();
+    assert_eq!(live(&attempt()), (Some(true), Some(false), None), "its lease is gone");
+}
+
+#[test]
+fn a_request_id_belongs_to_who_asks_and_not_to_whom_it_is_about() {
+    let shop = Shop::new();
+    // Nobody in particular asks: the same id for another recipient is another call of the same caller.
+    shop.ask("--request r1 mailbox send --to crew x").done();
+    shop.ask("--request r1 mailbox send --to others x")
+        .error("request_misused");
+    shop.ask("--request r1 mailbox send --to crew --from lucy x").done();
+    shop.ask(&format!("--request r1 mailbox send --to crew --process {A} x"))
+        .done();
+    shop.ask("--request r2 assignment create one --actor crew").done();
+    shop.ask("--request r2 assignment create two --actor others")
+        .error("request_misused");
+    // The operator is one caller.
+    for id in ["m1", "m2"] {
+        shop.ask(&format!("mailbox send --to crew --id {id} x")).done();
+    }
+    shop.ask("--request r3 mailbox dead-letter m1 --operator --reason x")
+        .done();
+    shop.ask("--request r3 mailbox dead-letter m2 --operator --reason x")
+        .error("request_misused");
+    let redrive = "--request r4 mailbox redrive m1";
+    let (first, again) = (shop.ask(redrive).done(), shop.ask(redrive).done());
+    assert_eq!(
+        (&again["message"], &again["replayed"]),
+        (&first["message"], &true.into())
+    );
+    shop.ask("--request r4 mailbox redrive m2").error("request_misused");
 }
 
 #[test]

@@ -37,6 +37,23 @@ fn the_authority_exercise_prints_exactly_the_expected_observations() {
 }
 
 #[test]
+fn an_actor_that_returns_has_a_new_number_and_its_old_one_stays_refused() {
+    let observed = Shop::new().ask("demo authority").json;
+    let third = &observed["third_act"];
+    assert_eq!(third["processes"], json!(["process-a", "process-b", "process-a"]));
+    let tokens: Vec<u64> = third["tokens"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(Value::as_u64)
+        .collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b) && tokens.len() == 3, "{tokens:?}");
+    assert_eq!(third["first_run_renews_its_token"], "refused: actor_lease_lost");
+    assert_eq!(third["first_run_finishes"], "refused: actor_lease_lost");
+    assert_eq!(third["last_run_finishes"], "COMPLETED");
+}
+
+#[test]
 fn the_mailbox_exercise_shows_the_disease_and_the_cure() {
     let observed = Shop::new().ask("demo mailbox").json;
     assert_eq!(
@@ -129,7 +146,7 @@ fn a_demo_is_short_enough_to_read_in_a_minute() {
         assert_eq!((status, stderr.as_str()), (0, ""), "{exercise}");
         assert!(text.lines().count() <= 50, "{exercise}: {} lines", text.lines().count());
         assert!(
-            text.lines().all(|line| line.chars().count() <= 120),
+            text.lines().all(|line| line.chars().count() <= 80),
             "{exercise}: {text}"
         );
         assert!(text.contains("refused: "), "{exercise}");

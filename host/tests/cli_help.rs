@@ -12,6 +12,15 @@ use cli_common::Shop;
 fn help_of(shop: &Shop, command: &str, text: &mut String) {
     let (status, help, stderr) = shop.say(&format!("{command} --help"));
     assert_eq!((status, stderr.as_str()), (0, ""), "{command}");
+    // The line of the usage is one that the parser does not break.
+    let wide: Vec<&str> = help
+        .lines()
+        .filter(|line| line.chars().count() > 80 && !line.starts_with("Usage: "))
+        .collect();
+    assert!(
+        wide.is_empty(),
+        "`keyfence {command} --help` is wider than 80 columns: {wide:?}"
+    );
     assert!(
         help.contains("Examples:\n"),
         "`keyfence {command} --help` has no examples"
@@ -50,6 +59,7 @@ fn help_says_that_a_shown_token_is_no_authority() {
     let shop = Shop::new();
     for command in ["actor", "assignment", "session", "host", "mailbox"] {
         let (_, help, _) = shop.say(&format!("{command} show --help"));
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains("a token shown here is not authority"), "{command}");
     }
     assert!(shop.say("--help").1.contains("is not authority"));

@@ -235,7 +235,7 @@ fn giving_back_costs_nothing_and_retrying_ends_dead() {
         (Some("DEAD"), &3.into(), Some("x"))
     );
     assert_eq!(
-        (dead["cause"].as_str(), dead["why"].as_str()),
+        (dead["cause"].as_str(), dead["reason"].as_str()),
         (Some("retries_exhausted"), Some("busy"))
     );
 
@@ -286,6 +286,8 @@ fn dead_letters_are_the_holders_or_the_operators() {
     assert_eq!(shop.ask("mailbox show m2").json["cause"], "operator");
     shop.ask("mailbox dead-letter m3 --operator --reason mistake")
         .refused("message_missing");
+    shop.ask("mailbox dead-letter m2 --operator --reason another")
+        .refused("message_finished");
     for wrong in [
         "mailbox dead-letter m2 --operator",
         "mailbox dead-letter m2 --reason x",
@@ -294,6 +296,78 @@ fn dead_letters_are_the_holders_or_the_operators() {
     ] {
         shop.ask(wrong).wrong_usage();
     }
+}
+
+#[test]
+fn an_operator_dead_letters_what_a_lost_worker_left_behind() {
+    let shop = Shop::new();
+    shop.ask("--now 1000 mailbox send --to crew --id m1 x").done();
+    shop.ask("--now 1000 mailbox claim m1 --as crew --ttl 10s").granted();
+    let dead_letter = |now: u64| {
+        shop.ask(&format!(
+            "--now {now} mailbox dead-letter m1 --operator --reason mistake"
+        ))
+    };
+    dead_letter(10_999).refused("message_held");
+    dead_letter(11_000).done();
+    dead_letter(12_000).already_done();
+    let dead = shop.ask("mailbox show m1").json;
+    assert_eq!(
+        (dead["state"].as_str(), dead["cause"].as_str(), dead["reason"].as_str()),
+        (Some("DEAD"), Some("operator"), Some("mistake"))
+    );
+    assert_eq!(dead["retries"], 1, "the lapse was counted");
+    let events = shop.ask("events").json;
+    let kinds: Vec<&str> = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| event["event"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["message.sent", "message.claimed", "message.lapsed", "message.dead"]
+    );
+}
+
+#[test]
+fn a_repetition_with_another_outcome_is_another_request() {
+    let shop = Shop::new();
+    shop.ask("--now 1000 mailbox send --to crew --id m1 x").done();
+    shop.ask(&format!("--now 1000 mailbox claim m1 --as crew --process {A}"))
+        .granted();
+    let retry = |now: u64, with: &str| {
+        shop.ask(&format!(
+            "--now {now} mailbox retry m1 --as crew --process {A} --token 1 {with}"
+        ))
+    };
+    retry(1000, "--reason busy --delay 30s").done();
+    // At another moment it is still the same call.
+    retry(2000, "--reason busy --delay 30s").already_done();
+    for other in [
+        "--reason busy --delay 60s",
+        "--reason busy",
+        "--reason closed --delay 30s",
+    ] {
+        retry(2000, other).refused("fencing_token_stale");
+    }
+    assert_eq!(shop.ask("mailbox show m1").json["not_before_ms"], 31_000);
+}
+
+#[test]
+fn what_belongs_to_the_next_claim_is_refused_without_one() {
+    let shop = Shop::new();
+    shop.ask("mailbox send --to crew --id m1 x").done();
+    shop.ask("mailbox claim m1 --as crew").granted();
+    for option in ["--ttl 5m", "--lease-token 1"] {
+        let reason = shop
+            .ask(&format!("mailbox complete m1 --as crew --token 1 {option}"))
+            .wrong_usage()["reason"]
+            .to_string();
+        assert!(reason.contains("--next"), "{reason}");
+    }
+    shop.ask("mailbox complete m1 --as crew --token 1 --next --ttl 5m")
+        .done();
 }
 
 #[test]
@@ -317,7 +391,6 @@ fn an_inbox_sweeps_and_a_show_does_not() {
     shop.ask("--now 11000 mailbox complete m1 --as crew --token 1")
         .refused("fencing_token_stale");
     assert_eq!(shop.ask("mailbox inbox nobody").json, serde_json::json!([]));
-    shop.ask("mailbox show nothing").refused("message_missing");
 }
 
 #[test]
@@ -325,9 +398,62 @@ fn a_message_claim_can_descend_from_an_actor_lease() {
     let shop = Shop::new();
     shop.ask("mailbox send --to crew --id m1 x").done();
     shop.ask(&format!("actor acquire crew --process {A}")).granted();
-    shop.ask(&format!("mailbox claim m1 --as crew --process {A} --lease-token 1"))
-        .granted();
+    let claim = format!("mailbox claim m1 --as crew --process {A} --lease-token 1");
+    assert_eq!(shop.ask(&claim).granted()["lease_token"], 1);
+    // A claim that is kept says what it descends from, whether the ask did or not.
+    let kept = shop.ask(&format!("mailbox claim m1 --as crew --process {A}")).granted();
+    assert_eq!((&kept["renewed"], &kept["lease_token"]), (&true.into(), &1.into()));
+    assert_eq!(shop.ask("mailbox show m1").json["live"], true);
     shop.ask("revoke actor crew --reason stolen").done();
     shop.ask(&format!("mailbox complete m1 --as crew --process {A} --token 2"))
         .refused("actor_lease_lost");
+    // No call under it is accepted, and nobody else gets the message before it expires.
+    let shown = shop.ask("mailbox show m1").json;
+    assert_eq!(
+        (&shown["live"], &shown["lease_lost"], shown.get("lapses_to")),
+        (&false.into(), &true.into(), None)
+    );
+    assert_eq!(shop.ask("status").json["claims"][0]["live"], false);
+    shop.ask(&format!("mailbox claim m1 --as crew --process {B}"))
+        .refused("message_held");
+}
+
+#[test]
+fn a_replayed_delivery_says_whether_it_is_still_live() {
+    let shop = Shop::new();
+    for id in ["m1", "m2"] {
+        shop.ask(&format!("--now 1000 mailbox send --to crew --id {id} x"))
+            .done();
+    }
+    let claim = |now: u64| {
+        let replies = shop
+            .ask(&format!(
+                "--now {now} --request r1 mailbox claim-next --as crew --process {A} -n 2 --ttl 10s"
+            ))
+            .json;
+        replies.as_array().unwrap().clone()
+    };
+    assert_eq!(claim(1000)[0].get("live"), None);
+    shop.ask(&format!(
+        "--now 2000 mailbox extend m2 --as crew --process {A} --token 2 --ttl 60s"
+    ))
+    .granted();
+    let replayed = claim(13_000);
+    assert_eq!(
+        (
+            &replayed[0]["replayed"],
+            &replayed[0]["live"],
+            &replayed[0]["lapsed_ms"]
+        ),
+        (&true.into(), &false.into(), &2000.into())
+    );
+    assert_eq!(
+        (
+            &replayed[1]["replayed"],
+            &replayed[1]["live"],
+            replayed[1].get("lapsed_ms")
+        ),
+        (&true.into(), &true.into(), None),
+        "extended meanwhile"
+    );
 }

@@ -384,8 +384,46 @@ fn a_gate_runs_its_program_under_its_lock() {
         ])
         .output()
         .unwrap();
+    let reply = reply(&output);
+    assert_eq!((reply.status, reply.json["error"].as_str()), (127, Some("not_started")));
+    // The token has passed all the same, and nothing is said to be given back.
     assert_eq!(
-        (output.status.code(), reply(&output).json["error"].as_str()),
-        (Some(127), Some("not_started"))
+        (
+            &reply.json["admitted"],
+            &reply.json["raised"],
+            &reply.json["high_water"]
+        ),
+        (&true.into(), &false.into(), &5.into())
     );
+    assert!(!reply.json["next"].as_str().unwrap().contains("given back"));
+}
+
+#[test]
+fn a_mark_is_raised_before_the_start_and_stays_when_there_is_none() {
+    let shop = busy_shop();
+    let output = shop
+        .command()
+        .args(["--json", "gate", "admit", "freezer.gate", "--for", "session:chat"])
+        .args(["--token", "5", "--", "./not-there"])
+        .output()
+        .unwrap();
+    let reply = reply(&output);
+    assert_eq!((reply.status, &reply.json["raised"]), (127, &true.into()));
+    assert!(reply.json["next"].as_str().unwrap().contains("stays the gate's mark"));
+    assert_eq!(shop.ask("gate show freezer.gate").json["high_water"], 5);
+}
+
+#[test]
+fn a_token_that_was_never_issued_is_told_as_such_at_an_unused_gate() {
+    let shop = busy_shop();
+    let refused = shop
+        .ask("gate admit freezer.gate --for session:chat --token 99")
+        .refused("fenced");
+    assert_eq!(
+        (&refused["never_issued"], refused.get("high_water")),
+        (&true.into(), None)
+    );
+    let next = refused["next"].as_str().unwrap();
+    assert!(!next.contains("newer claim") && next.contains("granted"), "{next}");
+    assert_eq!(shop.ask("gate show freezer.gate").json["bound"], false);
 }

@@ -5,13 +5,30 @@ mod cli_common;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use cli_common::{A, B, Running, Shop, finish, reply, runs, signal, wait_for, wait_until};
+use cli_common::{A, B, Running, Shop, finish, reply, runs, signal, skip, wait_for, wait_until};
 use serde_json::Value;
 
 /// Starts `keyfence run` with these options on a shell script.
 fn start(shop: &Shop, options: &str, script: &str) -> Running {
-    let mut command = run(shop, options, script);
+    let mut command = hearing_hup(&run(shop, options, script));
     Running::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+/// The same command, hearing HUP even where the tests themselves were started with it ignored (`nohup`).
+fn hearing_hup(command: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg("--default-signal=HUP").arg(command.get_program());
+    env.args(command.get_args()).stdin(Stdio::null());
+    if let Some(folder) = command.get_current_dir() {
+        env.current_dir(folder);
+    }
+    for (variable, value) in command.get_envs() {
+        match value {
+            Some(value) => env.env(variable, value),
+            None => env.env_remove(variable),
+        };
+    }
+    env
 }
 
 fn run(shop: &Shop, options: &str, script: &str) -> Command {
@@ -301,10 +318,89 @@ fn a_second_interrupt_or_the_end_of_the_grace_kills_a_deaf_program() {
         assert!(since.elapsed() < Duration::from_secs(10));
         assert_eq!(
             (status, report["result"].as_str(), &report["signal"]),
-            (130, Some("interrupted"), &9.into())
+            (137, Some("interrupted"), &9.into())
         );
         assert!(!runs(&pid));
     }
+}
+
+#[test]
+fn status_row_and_report_of_an_interrupted_run_agree() {
+    for (on_term, status, how, number) in [
+        ("trap - TERM", 143, "signal", 15),
+        ("trap 'exit 5' TERM", 5, "exit", 5),
+        // An exit status of 0 would say that the work is done.
+        ("trap 'exit 0' TERM", 130, "exit", 0),
+        ("trap '' TERM", 137, "signal", 9),
+    ] {
+        let shop = Shop::open();
+        let run = start(
+            &shop,
+            "--grace 300ms --assignment close",
+            &format!("{on_term}; echo $$ > started; while :; do sleep 0.02; done"),
+        );
+        wait_for(&shop.path("started"));
+        signal(run.id(), "INT");
+        let (code, report, _) = ended(&shop, run);
+        assert_eq!((code, &report[how]), (status, &number.into()), "{on_term}: {report}");
+        let row = shop.ask("assignment show close").json;
+        for told in [&report, &row] {
+            assert_eq!(
+                (told["state"].as_str(), told["result"].as_str()),
+                (Some("FAILED"), Some("interrupted")),
+                "{on_term}: {told}"
+            );
+        }
+        assert_eq!(report["interrupted_by"], 2, "{on_term}");
+        nothing_is_held(&shop);
+    }
+}
+
+#[test]
+fn a_pipeline_is_one_program() {
+    let shop = Shop::open();
+    let script = "printf '%s\n' cones vanilla | sort -r | head -n 1 > first; test $(cat first) = vanilla";
+    let (status, report) = ran(&shop, "", script);
+    assert_eq!((status, report["state"].as_str()), (0, Some("COMPLETED")), "{report}");
+    let run = start(
+        &shop,
+        "--assignment flow",
+        "echo $$ > started; yes | cat | cat > /dev/null",
+    );
+    let group = wait_for(&shop.path("started"));
+    wait_until("all of it runs", || members(&group) >= 3);
+    signal(run.id(), "TERM");
+    let (_, report, _) = ended(&shop, run);
+    assert_eq!(report["result"], "interrupted");
+    wait_until("nothing of it is left", || members(&group) == 0);
+}
+
+/// How many processes of a group are there, zombies not counted.
+fn members(group: &str) -> usize {
+    let listed = Command::new("ps").args(["-eo", "pgid=,stat="]).output().unwrap();
+    String::from_utf8(listed.stdout)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.trim().split_once(char::is_whitespace))
+        .filter(|(pgid, stat)| *pgid == group && !stat.trim().starts_with('Z'))
+        .count()
+}
+
+#[test]
+fn a_daemon_that_left_the_group_is_neither_waited_for_nor_stopped() {
+    let shop = Shop::open();
+    let daemon = "echo $$ > daemon; exec sleep 60";
+    let script =
+        format!("setsid sh -c '{daemon}' < /dev/null > /dev/null 2>&1 & while ! test -s daemon; do sleep 0.02; done");
+    let since = Instant::now();
+    let (status, report) = ran(&shop, "", &script);
+    let daemon = wait_for(&shop.path("daemon"));
+    let outlived = runs(&daemon);
+    signal(daemon.parse().unwrap(), "KILL");
+    assert_eq!((status, report["state"].as_str()), (0, Some("COMPLETED")), "{report}");
+    assert!(since.elapsed() < Duration::from_secs(20), "it was not waited for");
+    assert!(outlived, "the help says so: it left the group");
+    nothing_is_held(&shop);
 }
 
 #[test]
@@ -338,18 +434,27 @@ fn lock_the_ledger(shop: &Shop) -> rusqlite::Connection {
 fn a_program_that_ignores_term_is_killed_before_the_expiry() {
     let shop = Shop::open();
     let script =
-        "trap 'date +%s%3N > termed' TERM; echo $$ > started; while :; do date +%s%3N > alive; sleep 0.01; done";
-    let run = start(&shop, "--ttl 1500ms --assignment close", script);
+        "trap 'date +%s%3N > termed' TERM; echo $$ > started; while :; do date +%s%3N >> alive; sleep 0.01; done";
+    // TERM is due a third of the length before the expiry, KILL a second before it. The lease is long, so that a machine
+    // that is late with everything by a second or two does not blur which is which.
+    let ttl = 9_000;
+    let run = start(&shop, &format!("--ttl {ttl}ms --assignment close"), script);
     let pid = wait_for(&shop.path("started"));
     let lock = lock_the_ledger(&shop);
     wait_until("the program is killed", || !runs(&pid));
     let expiry = shop.ask("actor show crew").json["expires_at_ms"].as_u64().unwrap();
-    let read = |file: &str| std::fs::read_to_string(shop.path(file)).unwrap().trim().parse::<u64>();
-    let last = read("alive").unwrap_or(0);
+    let last_of = |file: &str| -> u64 {
+        let text = std::fs::read_to_string(shop.path(file)).unwrap();
+        // What follows the last line's end was cut off by the kill.
+        let (lines, _) = text.rsplit_once('\n').unwrap();
+        lines.lines().last().unwrap().parse().unwrap()
+    };
+    let last = last_of("alive");
     assert!(last < expiry, "it wrote at {last}, the lease was {expiry}");
-    let termed = read("termed").unwrap();
+    let termed = last_of("termed");
+    assert!(termed < last, "it was told, and went on");
     assert!(
-        expiry - termed >= 400 && expiry - termed <= 700,
+        (1_000..=ttl / 2).contains(&(expiry - termed)),
         "TERM came {} ms before the expiry",
         expiry - termed
     );
@@ -487,6 +592,7 @@ fn the_ledger_that_a_run_needs_decides_before_anything_runs() {
 fn at_a_terminal(shop: &Shop, script: &str, then: &str, keys: &str) -> Option<Output> {
     let found = Command::new("script").arg("--version").output();
     if !found.is_ok_and(|output| output.status.success()) {
+        skip("a run at a terminal", "`script` of util-linux is not installed");
         return None;
     }
     let binary = env!("CARGO_BIN_EXE_keyfence");

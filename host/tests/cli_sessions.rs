@@ -92,6 +92,36 @@ fn a_session_moves_between_hosts_and_an_old_run_cannot_finish_it() {
 }
 
 #[test]
+fn a_finish_that_is_refused_for_its_hosts_lease_says_when_that_lapsed() {
+    let shop = Shop::new();
+    shop.ask(&format!("--now 1000 host register kiosk-a --process {A} --ttl 10s"))
+        .granted();
+    shop.ask(&format!(
+        "--now 2000 session claim chat --host kiosk-a --process {A} --host-token 1 --ttl 60s"
+    ))
+    .granted();
+    let finish = "session finish chat --host kiosk-a --incarnation 1 --token 2 --host-token 1";
+    let refused = shop
+        .ask(&format!("--now 31000 {finish}"))
+        .refused("session_claim_stale");
+    assert_eq!(refused["expires_at_ms"], 11_000);
+    let reason = refused["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("last held by kiosk-a") && reason.contains("(20s ago)"),
+        "{reason}"
+    );
+    let at_once = shop
+        .ask(&format!("--now 11000 {finish}"))
+        .refused("session_claim_stale");
+    assert!(!at_once["reason"].as_str().unwrap().contains("0s"), "{at_once}");
+    let shown = shop.ask("--now 31000 session show chat").json;
+    assert_eq!(
+        (shown["state"].as_str(), &shown["host_lost"]),
+        (Some("LAPSED"), &true.into())
+    );
+}
+
+#[test]
 fn a_released_session_is_claimed_as_the_next_incarnation() {
     let shop = Shop::new();
     shop.ask(&format!("--now 1000 host register kiosk-a --process {A}"))

@@ -81,6 +81,82 @@ fn wrong_arguments_are_wrong_usage_before_the_ledger_is_touched() {
 }
 
 #[test]
+fn a_wrong_number_is_answered_by_what_it_should_be() {
+    let shop = Shop::new();
+    let a = format!("--process {A}");
+    for (wrong, what) in [
+        (
+            format!("actor renew crew {a} --token -1"),
+            "a token is a whole number from 1 to 9007199254740991",
+        ),
+        (
+            format!("actor renew crew {a} --token 9007199254740992"),
+            "a token is a whole number",
+        ),
+        (
+            format!("actor renew crew {a} --token 99999999999999999999"),
+            "a token is a whole number",
+        ),
+        (format!("actor renew crew {a} --token 1.5"), "a token is a whole number"),
+        (
+            format!("actor acquire crew {a} --ttl -5"),
+            "a duration cannot be negative",
+        ),
+        (
+            format!("actor acquire crew {a} --ttl -5s"),
+            "a duration cannot be negative",
+        ),
+        (
+            format!("actor acquire crew {a} --ttl=-5s"),
+            "a duration cannot be negative",
+        ),
+        (format!("actor acquire crew {a} --ttl 5"), "the unit is missing"),
+        (
+            format!("actor acquire crew {a} --ttl 99999999999999999999s"),
+            "at most ten years",
+        ),
+        (format!("actor acquire crew {a} --ttl 0s"), "at least 1ms"),
+        ("--timeout -1s status".to_owned(), "a duration cannot be negative"),
+        ("--now -1 status".to_owned(), "milliseconds since the Unix epoch"),
+        ("mailbox claim-next --as crew -n -1".to_owned(), "1..=1000"),
+        ("mailbox claim-next --as crew -n 99999999999".to_owned(), "1..=1000"),
+        (
+            "mailbox send --to crew --retries-max -1 x".to_owned(),
+            "from 0 to 65535",
+        ),
+        (
+            "mailbox send --to crew --retries-max 65536 x".to_owned(),
+            "from 0 to 65535",
+        ),
+        (
+            "mailbox send --to crew --priority -101 x".to_owned(),
+            "from -100 to 100",
+        ),
+        (
+            "session finish chat --host k --incarnation -1 --token 1 --host-token 1".to_owned(),
+            "an incarnation is a whole number",
+        ),
+    ] {
+        let reason = shop.ask(&wrong).wrong_usage()["reason"].as_str().unwrap().to_owned();
+        assert!(reason.contains(what), "{wrong}: {reason}");
+    }
+    assert_eq!(std::fs::read_dir(shop.path(".")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_missing_command_is_wrong_usage_and_said_so() {
+    let shop = Shop::new();
+    for nothing in ["", "actor", "mailbox", "gate", "process"] {
+        let json = shop.ask(nothing).wrong_usage();
+        assert!(
+            json["reason"].as_str().unwrap().contains("missing"),
+            "{nothing}: {json}"
+        );
+        assert_eq!(shop.say(nothing).0, 2, "{nothing}");
+    }
+}
+
+#[test]
 fn reading_a_missing_ledger_says_so_and_creates_none() {
     let shop = Shop::new();
     for reads in [
@@ -101,8 +177,10 @@ fn reading_a_missing_ledger_says_so_and_creates_none() {
     ] {
         shop.ask(&reads).error("ledger_missing");
     }
-    let doctor = shop.ask("doctor");
-    assert_eq!(doctor.status, 1);
+    shop.ask("doctor").error("ledger_missing");
+    let (status, stdout, _) = shop.say("doctor");
+    assert_eq!(status, 1);
+    assert!(stdout.contains("ERROR") && !stdout.contains("DAMAGE"), "{stdout}");
     assert_eq!(
         std::fs::read_dir(shop.path(".")).unwrap().count(),
         0,

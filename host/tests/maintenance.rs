@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use keyfence::core::attempt::{self, Done};
@@ -10,8 +11,11 @@ use keyfence::core::gate::ClaimKind;
 use keyfence::core::host::{Proof, Register};
 use keyfence::core::mailbox::MessageState;
 use keyfence::core::session::ClaimSession;
+use keyfence::core::token::MAX_NUMBER;
 use keyfence::core::{actor, lease::Released};
-use keyfence::{AttemptId, Ledger, Lost, Page, Reason, Report, Severity, backup, doctor, prune, restore};
+use keyfence::{
+    AttemptId, Dropped, Error, Ledger, Lost, Page, Reason, Report, Severity, backup, doctor, prune, restore,
+};
 use support::{Bench, claim_next, grant_of, message, minutes, name, next_of, process};
 
 fn examined(bench: &Bench) -> Report {
@@ -250,12 +254,25 @@ fn a_backup_restores_with_every_claim_voided_and_greater_tokens() {
     let fifth = claim_next(&ledger, "worker", 2);
     let before = ledger.counter().unwrap().unwrap();
 
-    let restored = restore(&bench.path(), &copy, None, &bench.options(), &mut |_| ()).unwrap();
+    // New since the backup, and unfinished.
+    let new = ledger.call().mailbox_send(&message("m-6", "worker"));
+    assert_eq!(new.unwrap(), Ok(Done::Now));
+
+    let restored = restore(&bench.path(), &copy, None, &bench.options(), &mut |_| ())
+        .unwrap()
+        .unwrap();
     assert_eq!(restored.ledger, ledger.id());
     assert!(restored.floor > before);
     // The actor's lease, the attempt, the claim on m-4, the host, the session s-3.
     assert_eq!(restored.voided, 5);
-    assert_eq!(restored.lost, Lost::Kept { terminal_rows: 1 });
+    // m-3 was completed; m-6 was sent and is gone. Since the backup: claimed, completed, claimed, sent.
+    let dropped = Dropped {
+        rows: 1,
+        events: 4,
+        tokens: 2,
+    };
+    assert_eq!(restored.lost, Lost::Readable { kept_rows: 1, dropped });
+    assert!(ledger.message(&name("m-6")).unwrap().is_none());
     assert_sound(&bench);
 
     // The handle that was open before goes on with what is there now.
@@ -304,7 +321,9 @@ fn a_restore_into_nothing_makes_the_ledger_and_lifts_above_the_floor_that_is_giv
     drop(ledger);
     let other = Bench::new();
     let above = keyfence::Token::presented(1 << 52).unwrap();
-    let restored = restore(&other.path(), &copy, Some(above), &other.options(), &mut |_| ()).unwrap();
+    let restored = restore(&other.path(), &copy, Some(above), &other.options(), &mut |_| ())
+        .unwrap()
+        .unwrap();
     assert_eq!((restored.ledger, restored.lost), (id, Lost::NothingReplaced));
     assert_eq!(restored.floor.get(), (1 << 52) + 1);
     assert_sound(&other);
@@ -313,27 +332,107 @@ fn a_restore_into_nothing_makes_the_ledger_and_lifts_above_the_floor_that_is_giv
 
 #[test]
 fn an_unreadable_ledger_is_replaced_and_kept_aside() {
-    for damage in ["truncated", "overwritten"] {
-        let bench = Bench::new();
-        let ledger = bench.open();
-        fill(&bench, &ledger);
-        let copy = bench.folder.path().join("copy.db");
-        backup(&ledger, &copy, &mut |_| ()).unwrap();
-        drop(ledger);
-        let mut bytes = std::fs::read(bench.path()).unwrap();
-        match damage {
-            "truncated" => bytes.truncate(bytes.len() / 2),
-            _ => bytes[..64].fill(0xa5),
-        }
-        std::fs::write(bench.path(), bytes).unwrap();
+    let (bench, copy) = with_backup();
+    let bytes = std::fs::read(bench.path()).unwrap();
+    std::fs::write(bench.path(), &bytes[..bytes.len() / 2]).unwrap();
+    let restored = restore(&bench.path(), &copy, None, &bench.options(), &mut |_| ())
+        .unwrap()
+        .unwrap();
+    let Lost::Unreadable { why } = restored.lost else {
+        panic!("{:?}", restored.lost);
+    };
+    assert!(why.contains("unreadable-"), "{why}");
+    assert_sound(&bench);
+    assert!(grant_of(&claim_next(&bench.open(), "worker", 1)).token() > restored.floor);
+}
+
+/// A ledger with something of everything, closed, and its backup.
+fn with_backup() -> (Bench, PathBuf) {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    fill(&bench, &ledger);
+    let copy = bench.folder.path().join("copy.db");
+    backup(&ledger, &copy, &mut |_| ()).unwrap();
+    (bench, copy)
+}
+
+#[test]
+fn what_is_no_ledger_is_never_replaced_until_it_is_moved_away() {
+    let (bench, copy) = with_backup();
+    let mut no_header = std::fs::read(bench.path()).unwrap();
+    no_header[..64].fill(0xa5);
+    let foreign = {
+        let other = Bench::new();
+        other
+            .raw()
+            .execute_batch("PRAGMA application_id = 77; CREATE TABLE stock (item TEXT)")
+            .unwrap();
+        std::fs::read(other.path()).unwrap()
+    };
+    let broken_foreign = foreign[..foreign.len() / 2].to_vec();
+    let notes = b"Restock vanilla\n".repeat(100);
+    for other in [no_header, foreign, broken_foreign, notes] {
+        std::fs::write(bench.path(), &other).unwrap();
+        let error = restore(&bench.path(), &copy, None, &bench.options(), &mut |_| ()).unwrap_err();
+        assert_eq!(error.name(), "not_a_ledger", "{error}");
+        assert_eq!(std::fs::read(bench.path()).unwrap(), other);
+        std::fs::remove_file(bench.path()).unwrap();
         let restored = restore(&bench.path(), &copy, None, &bench.options(), &mut |_| ()).unwrap();
-        let Lost::Unreadable { why } = restored.lost else {
-            panic!("{damage}: {:?}", restored.lost);
-        };
-        assert!(why.contains("unreadable-"), "{why}");
+        assert_eq!(restored.unwrap().lost, Lost::NothingReplaced);
         assert_sound(&bench);
-        assert!(grant_of(&claim_next(&bench.open(), "worker", 1)).token() > restored.floor);
     }
+}
+
+#[test]
+fn a_ledger_is_no_backup_of_itself() {
+    let (bench, _) = with_backup();
+    let before = std::fs::read(bench.path()).unwrap();
+    let link = bench.folder.path().join("link.db");
+    std::os::unix::fs::symlink(bench.path(), &link).unwrap();
+    for itself in [bench.path(), link] {
+        let error = restore(&bench.path(), &itself, None, &bench.options(), &mut |_| ()).unwrap_err();
+        assert!(matches!(error, Error::Misuse { .. }), "{error}");
+    }
+    assert_eq!(std::fs::read(bench.path()).unwrap(), before);
+}
+
+#[test]
+fn a_restore_that_would_leave_no_token_is_refused() {
+    let (bench, copy) = with_backup();
+    let before = std::fs::read(bench.path()).unwrap();
+    let restore = |above: u64| {
+        let above = keyfence::Token::presented(above).unwrap();
+        let restored = restore(&bench.path(), &copy, Some(above), &bench.options(), &mut |_| ()).unwrap();
+        restored.map_err(|refusal| refusal.reason)
+    };
+    for above in [MAX_NUMBER, MAX_NUMBER - 1] {
+        assert_eq!(restore(above).unwrap_err(), Reason::TokenExhausted);
+    }
+    assert_eq!(std::fs::read(bench.path()).unwrap(), before);
+    assert_eq!(restore(MAX_NUMBER - 2).unwrap().floor.get(), MAX_NUMBER - 1);
+    let last = claim_next(&bench.open(), "worker", 1);
+    assert_eq!(grant_of(&last).token().get(), MAX_NUMBER);
+}
+
+#[test]
+fn a_backup_is_never_written_over_anything() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    fill(&bench, &ledger);
+    let notes = bench.folder.path().join("notes.txt");
+    std::fs::write(&notes, "Restock vanilla").unwrap();
+    let error = backup(&ledger, &notes, &mut |_| ()).unwrap_err();
+    assert!(matches!(&error, Error::Exists { path } if *path == notes), "{error}");
+    assert_eq!(std::fs::read(&notes).unwrap(), b"Restock vanilla");
+    for suffix in ["", "-wal", "-journal", "-restoring"] {
+        let own = bench.folder.path().join(format!("keyfence.db{suffix}"));
+        let error = backup(&ledger, &own, &mut |_| ()).unwrap_err();
+        assert!(matches!(error, Error::Misuse { .. }), "{suffix}: {error}");
+    }
+    let nowhere = bench.folder.path().join("nowhere/copy.db");
+    let error = backup(&ledger, &nowhere, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().starts_with("the backup "), "{error}");
+    assert_sound(&bench);
 }
 
 #[test]

@@ -202,6 +202,8 @@ macro_rules! for_each_scenario {
             operator::a_message_is_sent_once;
             operator::an_id_with_other_content_is_refused;
             operator::an_operator_dead_letters_a_new_message;
+            operator::an_operator_dead_letters_a_message_whose_claim_has_lapsed;
+            operator::an_operators_dead_letter_finds_a_message_out_of_budget_finished;
             operator::an_operator_does_not_dead_letter_over_a_claim;
             operator::what_a_holder_dead_lettered_is_not_an_operators_act;
             operator::a_dead_message_is_redriven_once;
@@ -237,6 +239,7 @@ macro_rules! for_each_scenario {
             session::an_old_token_cannot_finish_even_as_the_current_incarnation;
             session::an_old_host_token_cannot_finish_even_with_the_rest_right;
             session::a_generation_whose_host_registered_anew_cannot_finish;
+            session::a_refusal_says_until_when_the_claim_was_live_under_its_host;
             session::an_expired_session_cannot_finish_without_a_takeover;
             session::a_session_cannot_finish_once_its_hosts_lease_lapsed;
             session::a_session_nobody_holds_cannot_finish;
@@ -278,6 +281,7 @@ macro_rules! for_each_scenario {
             history::gates_and_tokens_of_ones_own_leave_events [SeeHistory];
             history::tokens_grow_in_the_order_of_events [SeeHistory];
             history::a_refused_token_is_recorded_with_what_was_presented [SeeRefusals];
+            history::a_release_under_a_stale_token_changes_nothing_and_is_recorded [SeeRefusals];
             history::a_refusal_without_a_token_leaves_no_record [SeeRefusals];
             bounds::the_longest_name_is_a_name_like_any_other;
             bounds::names_that_differ_only_in_case_or_accents_are_different;

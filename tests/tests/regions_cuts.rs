@@ -1,19 +1,17 @@
-//! The regions beside the ledger under power cuts: the identity is never mixed, half or lost, settings and audit only ever
+//! The regions beside the ledger under power cuts: settings and audit only ever
 //! say what was put there, and none of them writes outside its own pages.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use keyfence_core::refusal::RefusedCall;
 use keyfence_core::{LedgerId, Name, Reason, TimeMs, Token};
 use keyfence_firmware::audit::{Audit, KINDS_MAX, Noted, QUIET_MS};
-use keyfence_firmware::identity::{self, Identity, IdentityError, Key};
 use keyfence_firmware::journal::Existing;
 use keyfence_firmware::settings::{Answer, RegionError, SETTING_BYTES_MAX, SETTINGS_MAX, Settings};
 use keyfence_firmware::store::Ledger;
 use keyfence_tests::flash::{Chip, Image, Operation, Reading, SimFlash, TracedOperation};
-use keyfence_tests::powercut::{readings, seeded_reading, seeded_tear, tears};
-use keyfence_tests::random::{Random, fold};
+use keyfence_tests::powercut::{readings, tears};
+use keyfence_tests::random::Random;
 
 /// The region of each test lies behind one page that nobody may touch.
 const fn region<const ERASE: usize>(pages: u32) -> Range<u32> {
@@ -48,146 +46,6 @@ fn traced<const WRITE: usize, const ERASE: usize, T>(
     let trace = chip.take_trace();
     assert_eq!(chip.abuse(), None, "a rule of the chip was broken");
     (answer, trace, chip.image().clone())
-}
-
-const fn turned(reading: Reading) -> Reading {
-    match reading {
-        Reading::AsLeft | Reading::TurnsAfter(_) => Reading::Other,
-        Reading::Other | Reading::Faulting => Reading::AsLeft,
-        Reading::Wavering(seed) => Reading::Wavering(seed ^ 1),
-    }
-}
-
-// ---- identity
-
-fn kiosk(number: u8) -> Identity {
-    Identity {
-        host: Name::new(&format!("kiosk-{number}")).expect("a name"),
-        key: Key::new([number; 32]),
-    }
-}
-
-struct Search<const WRITE: usize, const ERASE: usize> {
-    seen: HashSet<u64>,
-    cases: u64,
-}
-
-impl<const WRITE: usize, const ERASE: usize> Search<WRITE, ERASE> {
-    const RANGE: Range<u32> = region::<ERASE>(2);
-
-    /// Cuts each operation of `trace` in every way; a load must then say one of `may`, and say it again.
-    fn cut(&mut self, trace: &[TracedOperation], may: &[Option<Identity>], depth: u32, past: &str) {
-        stays_inside(trace, &Self::RANGE, ERASE);
-        for traced_operation in trace {
-            let before = &traced_operation.before;
-            let geometry = before.geometry();
-            for tear in tears(geometry, &traced_operation.operation, before.digest()) {
-                let image = before.torn(&traced_operation.operation, &tear);
-                if self.seen.insert(fold(image.digest(), u64::from(depth))) {
-                    for reading in readings(&image, 1) {
-                        let what = format!("{past}/{} {tear} {reading}", traced_operation.number);
-                        self.judge(&image, reading, may, depth, &what);
-                    }
-                }
-            }
-        }
-    }
-
-    fn judge(&mut self, image: &Image, reading: Reading, may: &[Option<Identity>], depth: u32, what: &str) {
-        self.cases += 1;
-        let load = |flash: &mut SimFlash<WRITE, ERASE>| identity::load(flash, &Self::RANGE);
-        let (first, trace, after) = traced(image, reading, load);
-        let said = match &first {
-            Ok(identity) => Some(identity.clone()),
-            Err(IdentityError::Missing) => None,
-            Err(error) => panic!("{what}: {error:?} although nothing but the power failed"),
-        };
-        assert!(may.contains(&said), "{what}: {first:?} of {may:?}");
-        // An identity that was said once is said again, however weak cells read now.
-        let (again, _, after) = traced(&after, turned(reading), load);
-        let is_kept = again == first || (first == Err(IdentityError::Missing) && again == Ok(kiosk(1)));
-        assert!(is_kept, "{what}, then {}: {again:?} after {first:?}", turned(reading));
-        // And the identity can be replaced.
-        let (stored, _, after) = traced(&after, reading, |flash: &mut SimFlash<WRITE, ERASE>| {
-            identity::store(flash, &Self::RANGE, &kiosk(9))
-        });
-        assert_eq!(stored, Ok(()), "{what}");
-        let (replaced, ..) = traced(&after, turned(reading), load);
-        assert_eq!(replaced, Ok(kiosk(9)), "{what}");
-        if depth > 1 {
-            self.cut(&trace, may, depth - 1, what);
-        }
-    }
-}
-
-fn no_cut_shows<const WRITE: usize, const ERASE: usize>(name: &str) {
-    let mut search = Search::<WRITE, ERASE> {
-        seen: HashSet::new(),
-        cases: 0,
-    };
-    let store = |number| {
-        move |flash: &mut SimFlash<WRITE, ERASE>| identity::store(flash, &Search::<WRITE, ERASE>::RANGE, &kiosk(number))
-    };
-    let blank = SimFlash::<WRITE, ERASE>::named(name, 4).chip().image().clone();
-    let (done, trace, image) = traced(&blank, Reading::AsLeft, store(1));
-    assert_eq!(done, Ok(()));
-    search.cut(&trace, &[None, Some(kiosk(1))], 3, name);
-    let (done, trace, _) = traced(&image, Reading::AsLeft, store(2));
-    assert_eq!(done, Ok(()));
-    search.cut(&trace, &[Some(kiosk(1)), Some(kiosk(2))], 3, name);
-    assert!(search.cases > 1000, "{name}: {}", search.cases);
-}
-
-#[test]
-fn k3_no_cut_mixes_halves_or_loses_an_identity() {
-    no_cut_shows::<1, 512>("tiny-1");
-    no_cut_shows::<4, 512>("tiny-4");
-    no_cut_shows::<8, 512>("tiny-8");
-    no_cut_shows::<32, 1024>("tiny-32");
-}
-
-#[test]
-fn k4_damage_is_told_from_what_was_never_there() {
-    let range = region::<512>(2);
-    let mut flash = SimFlash::<4, 512>::named("tiny-4", 4);
-    assert_eq!(identity::load(&mut flash, &range), Err(IdentityError::Missing));
-    identity::store(&mut flash, &range, &kiosk(1)).expect("a blank region");
-    // One copy is damaged: the other one is told, and a new one written.
-    let copies: Vec<u32> = (512..1536)
-        .filter(|at| flash.chip().image().bytes()[*at as usize..].starts_with(b"KFI"))
-        .collect();
-    assert_eq!(copies.len(), 2);
-    flash.chip_mut().image_mut().flip_bit(copies[1] + 20, 3);
-    assert_eq!(identity::load(&mut flash, &range), Ok(kiosk(1)));
-    flash.chip_mut().image_mut().flip_bit(copies[0] + 20, 3);
-    assert_eq!(identity::load(&mut flash, &range), Ok(kiosk(1)));
-    let bytes = flash.chip().image().bytes();
-    for at in (512..1536).filter(|at| bytes[*at..].starts_with(b"KFI")) {
-        flash.chip_mut().image_mut().flip_bit(at as u32 + 40, 1);
-    }
-    assert_eq!(identity::load(&mut flash, &range), Err(IdentityError::Damaged));
-    identity::store(&mut flash, &range, &kiosk(2)).expect("an operator's act");
-    assert_eq!(identity::load(&mut flash, &range), Ok(kiosk(2)));
-}
-
-#[test]
-fn an_identity_has_two_whole_pages_and_a_name_that_fits() {
-    let mut flash = SimFlash::<4, 512>::named("tiny-4", 4);
-    #[expect(clippy::reversed_empty_ranges, reason = "a range that is none")]
-    let wrong = [0..512, 0..1536, 256..1280, 1024..512, 1536..2560];
-    for range in wrong {
-        assert_eq!(
-            identity::load(&mut flash, &range),
-            Err(IdentityError::Range),
-            "{range:?}"
-        );
-    }
-    let long = Identity {
-        host: Name::new(&"n".repeat(33)).expect("a name of the core"),
-        ..kiosk(1)
-    };
-    let refused = identity::store(&mut flash, &(0..1024), &long);
-    assert_eq!(refused, Err(IdentityError::NameTooLong));
 }
 
 // ---- settings
@@ -485,14 +343,11 @@ fn anything_is_answered<const WRITE: usize, const ERASE: usize>(name: &str) {
         assert!(got.is_ok(), "{name}, {round}: {got:?}");
         let put = Settings::new(range.clone()).put(&mut flash, 1, b"x");
         assert!(put.is_ok(), "{name}, {round}: {put:?}");
-        let mut flash = SimFlash::<WRITE, ERASE>::with_image(image.clone());
+        let mut flash = SimFlash::<WRITE, ERASE>::with_image(image);
         let read = Audit::new(range.clone()).read(&mut flash, |_| ());
         assert!(read.is_ok(), "{name}, {round}: {read:?}");
         let noted = Audit::new(range.clone()).note(&mut flash, 1, 0, &refused(9, Reason::Fenced, 1));
         assert!(noted.is_ok(), "{name}, {round}: {noted:?}");
-        let mut flash = SimFlash::<WRITE, ERASE>::with_image(image);
-        let loaded = identity::load(&mut flash, &(0..(2 * ERASE) as u32));
-        assert!(loaded.is_err(), "{name}, {round}: {loaded:?}");
     }
 }
 
@@ -542,54 +397,5 @@ fn losing_settings_and_audit_never_weakens_the_fence() {
             (after.limit, after.boot, after.sequence),
             (before.limit, before.boot + 1, before.sequence + 1)
         );
-    }
-}
-
-/// Chains of cuts, each in what the one before has left, far deeper than every cut can be tried.
-#[test]
-fn chains_of_random_cuts_leave_an_identity_that_was_stored() {
-    fn chain<const WRITE: usize, const ERASE: usize>(name: &str, seed: u64) {
-        let range = region::<ERASE>(2);
-        let mut random = Random::new(seed);
-        let mut flash = SimFlash::<WRITE, ERASE>::named(name, 3);
-        identity::store(&mut flash, &range, &kiosk(1)).expect("a blank region");
-        let mut image = flash.chip().image().clone();
-        let mut may = vec![kiosk(1)];
-        for link in 0..12 {
-            let number = 2 + random.below(200) as u8;
-            let reading = seeded_reading(&mut random);
-            let stores = random.below(2) == 0;
-            let ((loaded, answered_at), trace, after) =
-                traced(&image, reading, |flash: &mut SimFlash<WRITE, ERASE>| {
-                    let loaded = identity::load(flash, &range);
-                    let loaded = loaded.unwrap_or_else(|error| panic!("{name}, {seed}, {link}: {error:?}"));
-                    let answered_at = flash.chip().counters().operations;
-                    if stores {
-                        identity::store(flash, &range, &kiosk(number)).expect("a working chip");
-                    }
-                    (loaded, answered_at)
-                });
-            assert!(may.contains(&loaded), "{name}, {seed}, {link}: {loaded:?} of {may:?}");
-            match trace.get(random.below(trace.len() as u64 + 1) as usize) {
-                Some(cut) => {
-                    let tear = seeded_tear(image.geometry(), &cut.operation, &mut random);
-                    // Cut before it was answered, nothing is settled.
-                    if cut.number >= answered_at {
-                        may = vec![loaded, kiosk(number)];
-                    }
-                    image = cut.before.torn(&cut.operation, &tear);
-                }
-                None => {
-                    may = vec![if stores { kiosk(number) } else { loaded }];
-                    image = after;
-                }
-            }
-        }
-    }
-    for seed in 0..4000 {
-        chain::<1, 512>("tiny-1", seed);
-        chain::<4, 512>("tiny-4", seed);
-        chain::<8, 512>("tiny-8", seed);
-        chain::<32, 1024>("tiny-32", seed);
     }
 }

@@ -1,7 +1,7 @@
-//! Sending, and the operator's acts: dead-letter a NEW message, redrive a DEAD one, revoke a claim.
+//! Sending, and the operator's acts: dead-letter a message that nobody works on, redrive a DEAD one, revoke a claim.
 
 use super::deliver;
-use super::message::{Cause, Dead, Message, MessageState, Open, Priority};
+use super::message::{Budget, Cause, Dead, Last, Message, MessageState, Open, Priority};
 use crate::attempt::Done;
 use crate::event::{Event, EventKind};
 use crate::lease::Revoked;
@@ -75,7 +75,9 @@ pub fn send<S: Table<Message>>(step: &mut S, ask: &Send, now: TimeMs) -> Result<
     Ok(Ok(Done::Now))
 }
 
-/// Dead-letters a message that nobody works on, by an operator's act.
+/// Dead-letters a message that nobody works on, by an operator's act: a NEW one, or one whose claim has lapsed. The lapse
+/// is written first, as any look would write it; when it leaves no budget the message is DEAD for that, and this act
+/// finds it finished.
 ///
 /// # Errors
 /// [`Failure`]. Refuses with [`Reason::MessageMissing`], [`Reason::MessageHeld`] (revoke the claim first) or
@@ -89,25 +91,52 @@ pub fn dead_letter_new<S: Table<Message>>(
         return Ok(Err(Refusal::new(Reason::MessageMissing)));
     };
     match &before.state {
-        MessageState::New(open) => {
-            let dead = Dead {
-                cause: Cause::Operator,
-                last: open.last.clone(),
-                redriven_as: None,
-            };
-            step.put(Some(&before), &before.with(MessageState::Dead(dead)))?;
-            step.append(&Event {
-                retries: Some(before.retries),
-                ..Event::new(now, EventKind::MessageDead, message)
-            })?;
-            Ok(Ok(Done::Now))
-        }
-        MessageState::Claimed(_) => Ok(Err(before.refusal(Reason::MessageHeld))),
+        MessageState::New(open) => park(step, &before, before.retries, open.last.clone(), now),
+        MessageState::Claimed(claimed) if claimed.expiry.is_live(now) => Ok(Err(before.refusal(Reason::MessageHeld))),
+        MessageState::Claimed(lapsed) => match before.after_lapse(lapsed) {
+            Budget::Again(retries) => {
+                step.append(&Event {
+                    retries: Some(retries),
+                    replaced: Some(before.replaced(lapsed)),
+                    ..Event::new(now, EventKind::MessageLapsed, message)
+                })?;
+                park(step, &before, retries, None, now)
+            }
+            Budget::Exhausted => {
+                deliver::lapse(step, &before, lapsed, EventKind::MessageLapsed, now)?;
+                Ok(Err(Refusal::new(Reason::MessageFinished)))
+            }
+        },
         MessageState::Dead(dead) if dead.cause == Cause::Operator => Ok(Ok(Done::Already)),
         MessageState::Done(_) | MessageState::Dead(_) | MessageState::Pruned => {
             Ok(Err(Refusal::new(Reason::MessageFinished)))
         }
     }
+}
+
+/// Parks a message that nobody owns any more as DEAD.
+fn park<S: Table<Message>>(
+    step: &mut S,
+    before: &Message,
+    retries: u16,
+    last: Option<Last>,
+    now: TimeMs,
+) -> Result<Decision<Done>, Failure<S::Error>> {
+    let dead = Dead {
+        cause: Cause::Operator,
+        last,
+        redriven_as: None,
+    };
+    let after = Message {
+        retries,
+        ..before.with(MessageState::Dead(dead))
+    };
+    step.put(Some(before), &after)?;
+    step.append(&Event {
+        retries: Some(retries),
+        ..Event::new(now, EventKind::MessageDead, &before.id)
+    })?;
+    Ok(Ok(Done::Now))
 }
 
 /// Makes a new message from a DEAD one, once, by an operator's act. Returns the new message's id and whether it was made
@@ -166,14 +195,15 @@ pub fn redrive<S: Table<Message>>(
 /// lapsed already costs what a lapse costs, and without budget the message is DEAD.
 ///
 /// # Errors
-/// [`Failure`]. Refuses with [`Reason::MessageMissing`].
+/// [`Failure`]. Never refuses: of a message that is not there nothing was claimed.
 pub fn revoke<S: Table<Message>>(
     step: &mut S,
     message: &Name,
     now: TimeMs,
 ) -> Result<Decision<Revoked>, Failure<S::Error>> {
-    let Some(before): Option<Message> = step.get(message)? else {
-        return Ok(Err(Refusal::new(Reason::MessageMissing)));
+    let before: Option<Message> = step.get(message)?;
+    let Some(before) = before else {
+        return Ok(Ok(Revoked::Nothing));
     };
     let MessageState::Claimed(claimed) = &before.state else {
         return Ok(Ok(Revoked::Nothing));

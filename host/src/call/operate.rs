@@ -4,14 +4,15 @@ use keyfence_core::attempt::{self, Done};
 use keyfence_core::gate::ClaimKind;
 use keyfence_core::lease::Revoked;
 use keyfence_core::mailbox::{self, Redrive};
-use keyfence_core::{Name, Token, actor, counter, host, session};
+use keyfence_core::{Name, Reason, Refusal, Token, actor, counter, host, session};
 
 use super::Call;
 use crate::error::Outcome;
 use crate::store::step::Texts;
 
 impl Call<'_> {
-    /// Dead-letters a message that nobody works on. `reason` is kept with the message and in its history.
+    /// Dead-letters a message that nobody works on. `reason` is kept with the message and in its history; the act is
+    /// recognised when it is repeated with the same one, and with another it finds the message finished.
     ///
     /// # Errors
     /// [`Error`](crate::Error). Refuses as [`mailbox::dead_letter_new`] does.
@@ -20,8 +21,12 @@ impl Call<'_> {
             let decision = step.with_texts(Texts::noted(reason), |step| {
                 mailbox::dead_letter_new(step, message, now)
             })?;
-            if decision == Ok(Done::Now) {
-                step.put_reason(message, reason)?;
+            match decision {
+                Ok(Done::Now) => step.put_reason(message, reason)?,
+                Ok(Done::Already) if step.reason(message)? != reason => {
+                    return Ok(Err(Refusal::new(Reason::MessageFinished)));
+                }
+                Ok(Done::Already) | Err(_) => {}
             }
             Ok(decision)
         })
@@ -57,7 +62,7 @@ impl Call<'_> {
     /// Clears a claim, live or lapsed; its token is dead. For an attempt `name` is the assignment's.
     ///
     /// # Errors
-    /// [`Error`](crate::Error). Refuses with [`MessageMissing`](keyfence_core::Reason::MessageMissing).
+    /// [`Error`](crate::Error). Never refuses: where nothing is claimed, [`Revoked::Nothing`] is the answer.
     pub fn revoke(&mut self, kind: ClaimKind, name: &Name, reason: &str) -> Outcome<Revoked> {
         self.run("revoke", (kind, name, reason), |step, now| {
             step.with_texts(Texts::noted(reason), |step| match kind {

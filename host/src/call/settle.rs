@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use keyfence_core::attempt::Done;
-use keyfence_core::mailbox::{self, ClaimNext, MessageGrant, Settled};
-use keyfence_core::store::Failure;
+use keyfence_core::event::EventKind;
+use keyfence_core::mailbox::{self, Act, ClaimNext, Message, MessageGrant, MessageState, Settled};
+use keyfence_core::store::{Failure, Table as _};
 use keyfence_core::{Decision, TimeMs};
+use rusqlite::{OptionalExtension as _, params};
 
 use super::Call;
-use super::describe::Bytes;
+use super::describe::{Bytes, Describe as _};
 use super::mailbox::deliver_next;
 use crate::error::{Error, Outcome};
 use crate::message::{BatchAndNext, CompletedAndNext, Completion};
-use crate::store::check::digest;
-use crate::store::step::{SqliteStep, Texts};
+use crate::store::check::{Encoder, digest};
+use crate::store::step::rows::number_of;
+use crate::store::step::{SqliteStep, Texts, failed};
 
 /// Completes a message and keeps its result.
 pub(crate) fn complete(
@@ -66,15 +69,24 @@ impl Call<'_> {
     }
 
     /// Asks for another try after a failure, `delay` from now at the earliest: NEW with one retry less, or DEAD when none is
-    /// left. `reason` is kept with the message and in its history.
+    /// left. `reason` is kept with the message and in its history. The act is recognised when it is repeated with the same
+    /// delay and reason.
     ///
     /// # Errors
     /// [`Error`]. Refuses as [`mailbox::retry`] does.
     pub fn mailbox_retry(&mut self, grant: &MessageGrant, delay: Option<Duration>, reason: &str) -> Outcome<Settled> {
         self.run("mailbox_retry", (grant, delay, reason), |step, now| {
             let not_before = delay.map(|delay| later(now, delay));
+            let act = if retried_otherwise(step, grant, delay)? {
+                // Another act: one that the row's last one is not.
+                let mut act = Encoder::new();
+                (delay, reason).describe(&mut act);
+                act.digest()
+            } else {
+                digest(reason.as_bytes())
+            };
             let decision = step.with_texts(Texts::noted(reason), |step| {
-                mailbox::retry(step, grant, not_before, digest(reason.as_bytes()), now)
+                mailbox::retry(step, grant, not_before, act, now)
             })?;
             if matches!(decision, Ok(Settled { done: Done::Now, .. })) {
                 step.put_reason(grant.message(), reason)?;
@@ -153,6 +165,44 @@ impl Call<'_> {
             dead_letter(step, grant, reason, now)
         })
     }
+}
+
+/// Whether this grant has made the message NEW with another delay than this one: that was another retry. The row has the
+/// moment it led to; when it was made is in the history, not far back where an answer was lost and is asked for again.
+fn retried_otherwise(
+    step: &mut SqliteStep<'_>,
+    grant: &MessageGrant,
+    delay: Option<Duration>,
+) -> Result<bool, Failure<Error>> {
+    let message: Option<Message> = step.get(grant.message())?;
+    let Some(message) = message else {
+        return Ok(false);
+    };
+    let last = match &message.state {
+        MessageState::New(open) => open.last.as_ref(),
+        MessageState::Claimed(_) | MessageState::Done(_) | MessageState::Dead(_) | MessageState::Pruned => None,
+    };
+    if !last.is_some_and(|last| last.act == Act::Retried && last.token == grant.token()) {
+        return Ok(false);
+    }
+    let (Some(delay), Some(due)) = (delay, message.not_before) else {
+        return Ok(delay.is_some() != message.not_before.is_some());
+    };
+    let at: Option<i64> = step
+        .connection()
+        .prepare_cached(
+            "SELECT at_ms FROM keyfence_event WHERE kind = ?1 AND subject = ?2 AND token = ?3 ORDER BY seq DESC LIMIT 1",
+        )
+        .and_then(|mut event| {
+            let kind = EventKind::MessageRetried.name();
+            event
+                .query_row(params![kind, grant.message().as_str(), number_of(grant.token().get())], |row| row.get(0))
+                .optional()
+        })
+        .map_err(failed)?;
+    // Where that event was pruned, nobody can tell one delay from another any more.
+    let at = at.and_then(|at| TimeMs::new(at.cast_unsigned()));
+    Ok(at.is_some_and(|at| later(at, delay) != due))
 }
 
 /// The moment `delay` later, or the last one that can be written down.

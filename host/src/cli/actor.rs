@@ -1,13 +1,14 @@
 //! `keyfence actor`: which process may act as an actor now.
 
 use clap::{Args, Subcommand};
+use keyfence::Ledger;
 use keyfence::core::actor::{Acquire, ActorGrant, Released};
-use keyfence::core::lease::Granted;
+use keyfence::core::lease::{Granted, LeaseGrant};
 use keyfence::core::{Name, Token, Ttl};
 
 use super::exit::{Answered, Failure, Status, decided};
 use super::output::Answer;
-use super::{Access, ByProcess, Context, FIRST_PAGE, args, host};
+use super::{Access, ByProcess, Context, FIRST_PAGE, args, host, standing};
 
 /// Actor leases: which process may act as an actor now
 #[derive(Debug, Args)]
@@ -94,25 +95,37 @@ impl GrantArgs {
 }
 
 /// The fields of a granted lease, an actor's or a host's.
-pub(crate) fn granted<K>(
-    granted: &Granted<keyfence::core::lease::LeaseGrant<K>>,
-    kind: &str,
-    replayed: bool,
-) -> Answer {
+pub(crate) fn granted<K>(granted: &Granted<LeaseGrant<K>>, kind: &str) -> Answer {
     Answer::granted(granted.grant.token(), granted.expires_at)
         .with(kind, granted.grant.name().as_str())
         .with("process", granted.grant.process().to_string())
         .with("renewed", granted.renewed)
-        .with_some("replayed", replayed.then_some(true))
 }
 
-/// The outcome of a release: one's own again is `already_done`, a stale one `done` and not released.
-pub(crate) fn released(released: Released) -> Answer {
-    match released {
+/// The answer to a claim or a renewal of an actor.
+fn leased(context: &Context, ledger: &Ledger, lease: &Granted<ActorGrant>, replayed: bool) -> Result<Answer, Failure> {
+    let answer = granted(lease, "actor");
+    if !replayed {
+        return Ok(answer);
+    }
+    let view = ledger.actor(lease.grant.name())?;
+    let standing = standing::of_lease(context, view.as_ref().map(|view| &view.row), lease.grant.token());
+    Ok(standing::replayed(context, answer, standing))
+}
+
+/// The outcome of a release under this token: one's own again is `already_done`, a stale one `done` and not released. Of a
+/// token above everything minted it is said that it was never issued.
+pub(crate) fn released(ledger: &Ledger, released: Released, token: Token) -> Result<Answer, Failure> {
+    Ok(match released {
         Released::Now => Answer::new("done").with("released", true),
         Released::Already => Answer::new("already_done").with("released", true),
-        Released::NotHeld => Answer::new("done").with("released", false),
-    }
+        Released::NotHeld => {
+            let never_issued = ledger.counter()?.is_none_or(|last| token > last);
+            Answer::new("done")
+                .with("released", false)
+                .with_some("never_issued", never_issued.then_some(true))
+        }
+    })
 }
 
 impl Actor {
@@ -137,7 +150,7 @@ impl Actor {
                 } else {
                     call.actor_acquire(&ask)?
                 };
-                let answer = granted(&decided(decision, asked)?, "actor", call.replayed());
+                let answer = leased(context, &ledger, &decided(decision, asked)?, call.replayed())?;
                 context.output().answer(&answer)?;
             }
             Verb::Renew { grant, ttl } => {
@@ -146,14 +159,16 @@ impl Actor {
                 let mut call = context.call(&ledger, &grant.process());
                 let decision = call.actor_renew(&grant, ttl)?;
                 let renewed = decided(decision, || format!("renew actor `{}`", grant.name()))?;
-                context.output().answer(&granted(&renewed, "actor", call.replayed()))?;
+                let answer = leased(context, &ledger, &renewed, call.replayed())?;
+                context.output().answer(&answer)?;
             }
             Verb::Release { grant, ttl: _ } => {
                 let grant = grant.grant();
                 let ledger = context.open(Access::Write)?;
                 let mut call = context.call(&ledger, &grant.process());
                 let decision = call.actor_release(&grant)?;
-                let answer = released(decided(decision, || format!("release actor `{}`", grant.name()))?)
+                let outcome = decided(decision, || format!("release actor `{}`", grant.name()))?;
+                let answer = released(&ledger, outcome, grant.token())?
                     .with("actor", grant.name().as_str())
                     .with_some("replayed", call.replayed().then_some(true));
                 context.output().answer(&answer)?;

@@ -26,19 +26,26 @@ pub(crate) fn attempt(text: &str) -> Result<AttemptId, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
-fn number(text: &str) -> Result<u64, String> {
-    text.parse::<u64>()
-        .map_err(|_| format!("expected a whole number from 1 to {NUMBER_MAX}"))
-}
-
 /// A fencing token that an earlier grant was written down as.
 pub(crate) fn token(text: &str) -> Result<Token, String> {
-    Token::presented(number(text)?).ok_or_else(|| format!("a token is a number from 1 to {NUMBER_MAX}"))
+    text.parse()
+        .ok()
+        .and_then(Token::presented)
+        .ok_or_else(|| format!("a token is a whole number from 1 to {NUMBER_MAX}"))
 }
 
 /// An incarnation.
 pub(crate) fn incarnation(text: &str) -> Result<Incarnation, String> {
-    Incarnation::presented(number(text)?).ok_or_else(|| format!("an incarnation is a number from 1 to {NUMBER_MAX}"))
+    text.parse()
+        .ok()
+        .and_then(Incarnation::presented)
+        .ok_or_else(|| format!("an incarnation is a whole number from 1 to {NUMBER_MAX}"))
+}
+
+/// How often a message is tried again.
+pub(crate) fn retries(text: &str) -> Result<u16, String> {
+    text.parse()
+        .map_err(|_| format!("expected a whole number from 0 to {}", u16::MAX))
 }
 
 /// A moment in milliseconds since the Unix epoch.
@@ -47,6 +54,14 @@ pub(crate) fn moment(text: &str) -> Result<TimeMs, String> {
         .ok()
         .and_then(TimeMs::new)
         .ok_or_else(|| format!("expected milliseconds since the Unix epoch, 0 to {NUMBER_MAX}"))
+}
+
+/// A moment that leases are decided at: the longest of them still has an end after it.
+pub(crate) fn now(text: &str) -> Result<TimeMs, String> {
+    let last = TimeMs::MAX.as_ms() - Ttl::MAX_MS;
+    moment(text).ok().filter(|now| now.as_ms() <= last).ok_or_else(|| {
+        format!("expected milliseconds since the Unix epoch, 0 to {last}: a lease of ten years ends later")
+    })
 }
 
 /// A priority, -100 to 100.
@@ -59,20 +74,29 @@ pub(crate) fn priority(text: &str) -> Result<Priority, String> {
 
 /// A length of time in milliseconds: a whole number and `ms`, `s`, `m`, `h` or `d`.
 fn length_ms(text: &str) -> Result<u64, String> {
-    let wrong = || "expected a duration such as 500ms, 90s, 15m, 2h or 90d".to_owned();
+    const SUCH_AS: &str = "expected a duration such as 500ms, 90s, 15m, 2h or 90d";
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (digits, unit) = text.split_at(digits);
-    let count: u64 = digits.parse().map_err(|_| wrong())?;
+    if digits.is_empty() {
+        return Err(if text.starts_with('-') {
+            format!("a duration cannot be negative; {SUCH_AS}")
+        } else {
+            SUCH_AS.to_owned()
+        });
+    }
     let unit_ms = match unit {
         "ms" => 1,
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err(wrong()),
+        "" => return Err(format!("the unit is missing; {SUCH_AS}")),
+        _ => return Err(SUCH_AS.to_owned()),
     };
+    // Only the digits of a number that is too large cannot be read.
+    let count: Option<u64> = digits.parse().ok();
     count
-        .checked_mul(unit_ms)
+        .and_then(|count| count.checked_mul(unit_ms))
         .filter(|ms| *ms <= Ttl::MAX_MS)
         .ok_or_else(|| "a duration is at most ten years".to_owned())
 }
@@ -150,12 +174,37 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_duration_is_answered_by_what_is_wrong_with_it() {
+        for (text, what) in [
+            ("-5s", "cannot be negative"),
+            ("-5", "cannot be negative"),
+            ("5", "the unit is missing"),
+            ("5S", "such as"),
+            ("soon", "such as"),
+            ("99999999999999999999s", "at most ten years"),
+        ] {
+            let message = length_ms(text).unwrap_err();
+            assert!(message.contains(what), "{text}: {message}");
+        }
+    }
+
+    #[test]
     fn a_lease_has_a_length_and_an_end() {
         assert!(ttl("0s").is_err());
         assert!(ttl("3651d").is_err());
         assert_eq!(ttl("3650d").map(Ttl::as_ms), Ok(Ttl::MAX_MS));
         assert_eq!(duration("0s"), Ok(Duration::ZERO));
         assert!(interval("0s").is_err());
+    }
+
+    #[test]
+    fn a_lease_ends_after_the_moment_it_is_decided_at() {
+        let last = TimeMs::MAX.as_ms() - Ttl::MAX_MS;
+        let longest = Ttl::from_ms(Ttl::MAX_MS).unwrap();
+        assert_eq!(now(&last.to_string()).map(|now| now.after(longest)), Ok(TimeMs::MAX));
+        for wrong in [last + 1, TimeMs::MAX.as_ms(), TimeMs::MAX.as_ms() + 1] {
+            assert!(now(&wrong.to_string()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

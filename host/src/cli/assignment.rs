@@ -2,12 +2,12 @@
 
 use clap::{Args, Subcommand};
 use keyfence::core::attempt::{AssignmentState, Create, FinishedBy};
-use keyfence::core::{Name, Reason, Refusal, TimeMs};
+use keyfence::core::{Name, TimeMs};
 use keyfence::{AssignmentView, Ledger};
 
 use super::exit::{Answered, Failure, Status, decided};
 use super::output::Answer;
-use super::{Access, Context, FIRST_PAGE, args};
+use super::{Access, Context, FIRST_PAGE, MaybeProcess, args, standing};
 
 /// Assignments: pieces of work that an actor has to do
 #[derive(Debug, Args)]
@@ -26,7 +26,8 @@ enum Verb {
     #[command(after_help = "\
 Examples:
   keyfence assignment create close-tonight --actor operator-course
-  keyfence assignment create close-tonight-2 --actor operator-course --retry-of close-tonight")]
+  keyfence assignment create close-tonight-2 --actor operator-course \\
+      --retry-of close-tonight")]
     Create {
         /// The assignment's id
         #[arg(value_parser = args::name)]
@@ -37,6 +38,8 @@ Examples:
         /// The assignment that it retries
         #[arg(long, value_name = "ID", value_parser = args::name)]
         retry_of: Option<Name>,
+        #[command(flatten)]
+        by: MaybeProcess,
     },
     /// Show one assignment or all as they stand now; a token shown here is not authority
     #[command(after_help = "\
@@ -53,10 +56,15 @@ Examples:
 impl Assignment {
     pub(crate) fn run(self, context: &Context) -> Answered {
         match self.verb {
-            Verb::Create { id, actor, retry_of } => {
+            Verb::Create {
+                id,
+                actor,
+                retry_of,
+                by,
+            } => {
                 let ask = Create { id, actor, retry_of };
                 let ledger = context.open(Access::Create)?;
-                let mut call = context.call(&ledger, &ask.actor);
+                let mut call = context.call(&ledger, &by.caller(None));
                 let decision = call.assignment_create(&ask)?;
                 let done = decided(decision, || format!("create assignment `{}`", ask.id))?;
                 let answer = Answer::done(done)
@@ -86,11 +94,11 @@ fn show(context: &Context, id: Option<&Name>) -> Result<(), Failure> {
     let ledger = context.open(Access::Read)?;
     let output = context.output();
     if let Some(id) = id {
-        let Some(view) = ledger.assignment(id)? else {
-            let refusal = Refusal::new(Reason::AssignmentMissing);
-            return Err(Failure::Refused(Box::new(refusal), format!("show assignment `{id}`")));
+        let answer = match ledger.assignment(id)? {
+            Some(view) => standing(context, &ledger, &view)?,
+            None => Answer::unknown_name("assignment", id),
         };
-        return Ok(output.answer(&standing(context, &ledger, &view)?)?);
+        return Ok(output.answer(&answer)?);
     }
     let mut list = output.list(COLUMNS);
     let mut page = FIRST_PAGE;
@@ -124,11 +132,7 @@ pub(crate) fn standing(context: &Context, ledger: &Ledger, view: &AssignmentView
     let answer = match &row.state {
         AssignmentState::Created { released } => answer.with_some("last_token", released.map(|(_, token)| token.get())),
         AssignmentState::Running(attempt) => {
-            let lease = ledger.actor(&row.actor)?;
-            let descends = lease
-                .as_ref()
-                .and_then(|view| view.row.claim())
-                .is_some_and(|held| held.token == attempt.lease_token);
+            let standing = standing::of_attempt(context, ledger, &row.actor, attempt)?;
             answer
                 .with("attempt", attempt.id.to_string())
                 .with("token", attempt.token.get())
@@ -136,7 +140,8 @@ pub(crate) fn standing(context: &Context, ledger: &Ledger, view: &AssignmentView
                 .with("lease_token", attempt.lease_token.get())
                 .with("since_ms", attempt.since.as_ms())
                 .with_some("expires_at_ms", attempt.expiry.time().map(TimeMs::as_ms))
-                .with("live", descends && attempt.expiry.is_live(context.now()))
+                .with("live", standing.live)
+                .with_some("lease_lost", (!standing.descends).then_some(true))
         }
         AssignmentState::Finished(finished) => {
             let answer = answer

@@ -1,13 +1,14 @@
 //! `keyfence attempt`: which process works on an assignment.
 
 use clap::{Args, Subcommand, ValueEnum};
+use keyfence::Ledger;
 use keyfence::core::attempt::{Acquire, AttemptGrant, Outcome};
 use keyfence::core::lease::Granted;
 use keyfence::core::{AttemptId, Name, Token, Ttl};
 
-use super::exit::{Answered, Status, decided};
+use super::exit::{Answered, Failure, Status, decided};
 use super::output::Answer;
-use super::{Access, ByProcess, Context, actor, args};
+use super::{Access, ByProcess, Context, actor, args, standing};
 
 /// Execution attempts: which process works on an assignment now
 #[derive(Debug, Args)]
@@ -15,8 +16,10 @@ use super::{Access, ByProcess, Context, actor, args};
 `keyfence run` does all of this for a program.
 
 Examples:
-  keyfence attempt acquire close-tonight --actor operator-course --lease-token 41
-  keyfence attempt finish close-tonight --attempt att_... --token 42 --state completed")]
+  keyfence attempt acquire close-tonight --actor operator-course \\
+      --lease-token 41
+  keyfence attempt finish close-tonight --attempt att_... --token 42 \\
+      --state completed")]
 pub(crate) struct Attempt {
     #[command(subcommand)]
     verb: Verb,
@@ -27,7 +30,8 @@ enum Verb {
     /// Acquire an attempt under the actor's live lease; a live attempt refuses, your own too
     #[command(after_help = "\
 Examples:
-  keyfence attempt acquire close-tonight --actor operator-course --lease-token 41 --ttl 15m")]
+  keyfence attempt acquire close-tonight --actor operator-course \\
+      --lease-token 41 --ttl 15m")]
     Acquire {
         /// The assignment
         #[arg(value_parser = args::name)]
@@ -66,7 +70,8 @@ Examples:
     /// Write the assignment's end: the terminal write, refused when this attempt was superseded
     #[command(after_help = "\
 Examples:
-  keyfence attempt finish close-tonight --attempt att_... --token 42 --state completed --result 'till: 312.40'")]
+  keyfence attempt finish close-tonight --attempt att_... --token 42 \\
+      --state completed --result 'till: 312.40'")]
     Finish {
         #[command(flatten)]
         grant: GrantArgs,
@@ -115,12 +120,23 @@ impl From<EndState> for Outcome {
     }
 }
 
-fn granted(granted: &Granted<AttemptGrant>, replayed: bool) -> Answer {
-    Answer::granted(granted.grant.token(), granted.expires_at)
-        .with("assignment", granted.grant.assignment().as_str())
-        .with("attempt", granted.grant.attempt().to_string())
-        .with("renewed", granted.renewed)
-        .with_some("replayed", replayed.then_some(true))
+fn granted(
+    context: &Context,
+    ledger: &Ledger,
+    granted: &Granted<AttemptGrant>,
+    replayed: bool,
+) -> Result<Answer, Failure> {
+    let grant = &granted.grant;
+    let answer = Answer::granted(grant.token(), granted.expires_at)
+        .with("assignment", grant.assignment().as_str())
+        .with("attempt", grant.attempt().to_string())
+        .with("renewed", granted.renewed);
+    if !replayed {
+        return Ok(answer);
+    }
+    let named = (grant.attempt(), grant.token());
+    let standing = standing::of_attempt_grant(context, ledger, grant.assignment(), named)?;
+    Ok(standing::replayed(context, answer, standing))
 }
 
 impl Attempt {
@@ -145,7 +161,7 @@ impl Attempt {
                 let mut call = context.call(&ledger, &by.process);
                 let decision = call.attempt_acquire(&ask)?;
                 let attempt = decided(decision, || format!("acquire assignment `{}`", ask.assignment))?;
-                let answer = granted(&attempt, call.replayed())
+                let answer = granted(context, &ledger, &attempt, call.replayed())?
                     .with("actor", ask.actor.as_str())
                     .with("process", ask.process.to_string())
                     .with("lease_token", ask.lease_token.get());
@@ -157,7 +173,8 @@ impl Attempt {
                 let mut call = context.call(&ledger, &grant.attempt());
                 let decision = call.attempt_renew(&grant, ttl)?;
                 let renewed = decided(decision, || format!("renew the attempt at `{}`", grant.assignment()))?;
-                context.output().answer(&granted(&renewed, call.replayed()))?;
+                let answer = granted(context, &ledger, &renewed, call.replayed())?;
+                context.output().answer(&answer)?;
             }
             Verb::Release { grant } => {
                 let grant = grant.grant();
@@ -165,7 +182,7 @@ impl Attempt {
                 let mut call = context.call(&ledger, &grant.attempt());
                 let decision = call.attempt_release(&grant)?;
                 let released = decided(decision, || format!("release the attempt at `{}`", grant.assignment()))?;
-                let answer = actor::released(released)
+                let answer = actor::released(&ledger, released, grant.token())?
                     .with("assignment", grant.assignment().as_str())
                     .with("attempt", grant.attempt().to_string())
                     .with_some("replayed", call.replayed().then_some(true));

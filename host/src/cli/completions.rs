@@ -1,17 +1,18 @@
 //! `keyfence completions`: what a shell needs to complete the command's arguments.
 
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_complete::Shell;
 
 use super::exit::{Answered, Status};
 use super::output::Answer;
-use super::{Cli, Context};
+use super::{Context, command};
 
 /// Print completions for a shell
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  keyfence completions bash > ~/.local/share/bash-completion/completions/keyfence
+  keyfence completions bash \\
+      > ~/.local/share/bash-completion/completions/keyfence
   keyfence completions fish > ~/.config/fish/completions/keyfence.fish")]
 pub(crate) struct Completions {
     /// The shell
@@ -21,7 +22,7 @@ pub(crate) struct Completions {
 impl Completions {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "keyfence", &mut script);
+        clap_complete::generate(self.shell, &mut command(), "keyfence", &mut script);
         let script = String::from_utf8_lossy(&script);
         let output = context.output();
         if output.is_json() {

@@ -1,8 +1,8 @@
 //! `keyfence doctor`: looks for damage and says what to do.
 
 use clap::Args;
-use keyfence::{Severity, doctor};
-use serde_json::{Value, json};
+use keyfence::{Severity, doctor, doctor_embedded};
+use serde_json::Value;
 
 use super::exit::{Answered, Status};
 use super::format::Paint;
@@ -13,19 +13,26 @@ use super::{Access, Context};
 /// Look for damage, and say what to do
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Looks at where the file lies, SQLite's version and settings, the schema, the file's integrity, the counter, and the rows
-against the history and its hash chain. Exit status: 0 when sound or with warnings only, 1 on damage.
+Looks at where the file lies, SQLite's version and settings, the schema, the
+file's integrity, the counter, and the rows against the history and its hash
+chain. Exit status: 0 when sound or with warnings only, 1 on damage.
 
 Examples:
   keyfence doctor
-  keyfence doctor --json")]
-pub(crate) struct Doctor {}
+  keyfence doctor --json
+  keyfence --ledger shop.db doctor --embedded")]
+pub(crate) struct Doctor {
+    /// The ledger is embedded in a file of another program
+    #[arg(long)]
+    embedded: bool,
+}
 
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let path = context.ledger_path();
         let mut bar = Bar::new();
-        let report = doctor(&path, &context.options(Access::Read), &mut |progress| {
+        let look = if self.embedded { doctor_embedded } else { doctor };
+        let report = look(&path, &context.options(Access::Read), &mut |progress| {
             bar.show(progress)
         });
         drop(bar);
@@ -40,17 +47,18 @@ impl Doctor {
                 .findings
                 .iter()
                 .map(|finding| {
-                    json!({
-                        "severity": word(finding.severity),
-                        "topic": finding.topic,
-                        "what": finding.what,
-                        "next": finding.next,
-                    })
+                    Answer::plain()
+                        .with("severity", word(finding.severity))
+                        .with("topic", finding.topic)
+                        .with_some("error", finding.error)
+                        .with("what", finding.what.as_str())
+                        .with("next", finding.next.as_str())
+                        .into_value()
                 })
                 .collect();
-            let answer = match worst {
-                Severity::Sound | Severity::Warning => Answer::new("done"),
-                Severity::Damage => Answer::error("damaged", &worst_of(&report), &next_of(&report)),
+            let answer = match damage(&report) {
+                None => Answer::new("done"),
+                Some(finding) => Answer::error(finding.error.unwrap_or("damaged"), &finding.what, &finding.next),
             };
             let answer = answer
                 .with("worst", word(worst))
@@ -64,7 +72,9 @@ impl Doctor {
                 let mark = match finding.severity {
                     Severity::Sound => paint.good("ok     "),
                     Severity::Warning => paint.warn("warning"),
-                    Severity::Damage => paint.bad("DAMAGE "),
+                    Severity::Damage if finding.error == Some("damaged") => paint.bad("DAMAGE "),
+                    // It cannot be looked at, which is another matter.
+                    Severity::Damage => paint.bad("ERROR  "),
                 };
                 text.push_str(&format!("{mark}  {}: {}\n", finding.topic, finding.what));
                 if !finding.next.is_empty() {
@@ -85,17 +95,10 @@ const fn word(severity: Severity) -> &'static str {
     }
 }
 
+/// The first finding of damage: it is what the others may follow from.
 fn damage(report: &keyfence::Report) -> Option<&keyfence::Finding> {
     report
         .findings
         .iter()
         .find(|finding| finding.severity == Severity::Damage)
-}
-
-fn worst_of(report: &keyfence::Report) -> String {
-    damage(report).map_or_else(String::new, |finding| format!("{}: {}", finding.topic, finding.what))
-}
-
-fn next_of(report: &keyfence::Report) -> String {
-    damage(report).map_or_else(String::new, |finding| finding.next.clone())
 }

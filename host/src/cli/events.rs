@@ -21,8 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Print the history: one event for every transition, oldest first
 #[derive(Debug, Args)]
 #[command(after_help = "\
-With --follow it goes on until it is interrupted, which ends it with 0; with --json each event is then one object on a
-line instead of an element of an array.
+With --follow it goes on until it is interrupted, which ends it with 0; with
+--json each event is then one object on a line instead of an element of an
+array.
 
 Examples:
   keyfence events

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
+use keyfence::GateError;
 use keyfence::core::Refusal;
+use keyfence::core::gate::Binding;
 use keyfence::run::RunError;
 
 /// The exit status. Scripts rely on the numbers.
@@ -42,8 +44,12 @@ pub(crate) enum Failure {
     Usage(String),
     /// The fence refused; the text says what was asked for.
     Refused(Box<Refusal>, String),
+    /// A gate refused: it belongs to another claim.
+    Mismatch(Box<Mismatch>),
     /// The ledger failed, or the outcome is unknown.
     Ledger(keyfence::Error),
+    /// A gate failed: nothing was admitted.
+    Gate(GateError),
     /// A program could not be started: the status a shell would give, and why.
     NotStarted(u8, String),
     /// The system failed.
@@ -52,9 +58,32 @@ pub(crate) enum Failure {
     NobodyReads,
 }
 
+/// What a gate is bound to, and what was presented to it.
+#[derive(Debug)]
+pub(crate) struct Mismatch {
+    pub(crate) refusal: Refusal,
+    pub(crate) asked: String,
+    pub(crate) bound: Binding,
+    pub(crate) presented: Binding,
+}
+
 impl From<keyfence::Error> for Failure {
     fn from(error: keyfence::Error) -> Self {
-        Self::Ledger(error)
+        if let keyfence::Error::Misuse { what } = error {
+            Self::Usage(what)
+        } else {
+            Self::Ledger(error)
+        }
+    }
+}
+
+impl From<GateError> for Failure {
+    fn from(error: GateError) -> Self {
+        if matches!(error, GateError::Name { .. }) {
+            Self::Usage(error.to_string())
+        } else {
+            Self::Gate(error)
+        }
     }
 }
 
@@ -81,7 +110,7 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         match error {
             RunError::Ledger(error) => Self::Ledger(error),
-            RunError::NotStarted { ref source, .. } => not_started(source, &error.to_string()),
+            RunError::NotStarted { ref source, .. } => Self::NotStarted(status_of_no_start(source), error.to_string()),
             RunError::Interrupted(signal) => Self::NotStarted(
                 u8::try_from(128 + signal).unwrap_or(u8::MAX),
                 format!("interrupted by signal {signal} before the start"),
@@ -93,13 +122,12 @@ impl From<RunError> for Failure {
 }
 
 /// A program that is not there is 127, one that cannot be executed 126: what shells, `env` and `nohup` say.
-pub(crate) fn not_started(source: &std::io::Error, text: &str) -> Failure {
-    let status = if source.kind() == std::io::ErrorKind::NotFound {
+pub(crate) fn status_of_no_start(source: &std::io::Error) -> u8 {
+    if source.kind() == std::io::ErrorKind::NotFound {
         127
     } else {
         126
-    };
-    Failure::NotStarted(status, text.to_owned())
+    }
 }
 
 /// Takes the value out of a decision, or leaves with the refusal.

@@ -76,6 +76,27 @@ pub(crate) fn shown(body: &[u8], terminal: bool) -> Vec<u8> {
     }
 }
 
+/// Breaks a text between its words so that no line is longer than `columns`, where words are not; later lines begin at
+/// `indent`. What has line breaks of its own, and what would get too narrow, is left as it is.
+pub(crate) fn wrapped(text: &str, columns: usize, indent: usize) -> String {
+    const NARROW: usize = 20;
+    let width = columns.saturating_sub(indent);
+    if width < NARROW || text.chars().count() <= width || text.contains('\n') {
+        return text.to_owned();
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) | None => lines.push(word.to_owned()),
+        }
+    }
+    lines.join(&format!("\n{:indent$}", ""))
+}
+
 /// A length of time in its two greatest units.
 pub(crate) fn span(length: Duration) -> String {
     let ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
@@ -174,6 +195,16 @@ mod tests {
         ] {
             assert_eq!(span(Duration::from_millis(ms)), text);
         }
+    }
+
+    #[test]
+    fn a_long_text_is_wrapped_between_its_words() {
+        let text = "the claim was taken over by another process";
+        assert_eq!(wrapped(text, 28, 4), "the claim was taken over\n    by another process");
+        assert_eq!(wrapped(text, 80, 4), text);
+        assert_eq!(wrapped(text, 10, 4), text, "too narrow to be of use");
+        let long = "a proc_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa b";
+        assert_eq!(wrapped(long, 24, 4).lines().count(), 3, "a word is never broken");
     }
 
     #[test]

@@ -6,21 +6,24 @@ use std::process::Command;
 
 use clap::{Args, Subcommand};
 use keyfence::core::gate::{Admitted, Binding, ClaimKind, Gate as Row, LedgerCounter};
-use keyfence::core::{Decision, Name, Reason, Refusal, Token};
+use keyfence::core::{Name, Reason, Refusal, Token};
 use keyfence::run::{Ended, Interrupt, guarded};
-use keyfence::{FileGate, Ledger};
+use keyfence::{FileGate, GateRefusal, Ledger};
 
-use super::exit::{Answered, Failure, Status, decided, not_started};
+use super::exit::{Answered, Failure, Mismatch, Status, status_of_no_start};
 use super::output::Answer;
+use super::report::ReportFile;
 use super::{Access, Context, args, run};
 
 /// Gates: a resource without a ledger admits no older token
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A gate is a file. It is bound at first use to one ledger, one kind of claim and one name.
+A gate is a file. It is bound at first use to one ledger, one kind of claim
+and one name.
 
 Examples:
-  keyfence gate admit freezer.gate --for session:night-watch --token 41 -- ./lock-freezer
+  keyfence gate admit freezer.gate --for session:night-watch --token 41 \\
+      -- ./lock-freezer
   keyfence gate show freezer.gate")]
 pub(crate) struct Gate {
     #[command(subcommand)]
@@ -31,11 +34,13 @@ pub(crate) struct Gate {
 enum Verb {
     /// Admit a token that is not older than the gate's mark, and run a program under the gate's lock
     #[command(after_help = "\
-Without a program this is a bare check: what it says may be outdated when you act on it.
-With one, the exit status is the program's own, and 3 when it was not admitted.
+Without a program this is a bare check: what it says may be outdated when you
+act on it. With one, the exit status is the program's own, and 3 when it was
+not admitted.
 
 Examples:
-  keyfence gate admit freezer.gate --for session:night-watch --token 41 -- ./lock-freezer
+  keyfence gate admit freezer.gate --for session:night-watch --token 41 \\
+      -- ./lock-freezer
   keyfence gate admit freezer.gate --for session:night-watch --token 41")]
     Admit {
         /// The gate's file; made at first use
@@ -88,7 +93,7 @@ impl Gate {
                 report,
                 program,
             } => {
-                let mut report = run::ReportFile::open(report.as_deref())?;
+                let report = ReportFile::open(report.as_deref(), "gate", &[&context.ledger_path(), &gate])?;
                 let admission = admit(context, &gate, claim, token, &program);
                 return report.conclude(context, admission);
             }
@@ -98,14 +103,17 @@ impl Gate {
             }
             Verb::Rebind { gate, claim } => {
                 let file = file_gate(context, &gate);
+                file.name()?;
                 let ledger = context.open(Access::Read)?;
-                let (kind, name) = match (claim, file.show()?) {
-                    (Some(claim), _) => claim,
-                    (None, Some(row)) => (row.binding.kind, row.binding.name),
-                    (None, None) => {
-                        let reason = "there is no such gate yet; say with --for what it shall belong to";
-                        return Err(Failure::Usage(reason.to_owned()));
-                    }
+                let (kind, name) = match claim {
+                    Some(claim) => claim,
+                    None => match file.show()? {
+                        Some(row) => (row.binding.kind, row.binding.name),
+                        None => {
+                            let reason = "there is no such gate yet; say with --for what it shall belong to";
+                            return Err(Failure::Usage(reason.to_owned()));
+                        }
+                    },
                 };
                 let binding = Binding {
                     ledger: ledger.id(),
@@ -147,6 +155,19 @@ fn shown(gate: &Path, row: Option<&Row>) -> Answer {
     answer.headline(format!("gate {}", gate.display()), &["gate"])
 }
 
+/// Why a token did not pass, with both claims where the gate is another one's.
+fn not_passed(refused: GateRefusal, presented: &Binding, asked: String) -> Failure {
+    match refused.bound {
+        Some(bound) if refused.refusal.reason == Reason::GateMismatch => Failure::Mismatch(Box::new(Mismatch {
+            refusal: *refused.refusal,
+            asked,
+            bound,
+            presented: presented.clone(),
+        })),
+        Some(_) | None => Failure::Refused(refused.refusal, asked),
+    }
+}
+
 /// Admits and runs the program; the answer and the status, without printing.
 fn admit(
     context: &Context,
@@ -156,6 +177,7 @@ fn admit(
     program: &[OsString],
 ) -> Result<(Answer, Status), Failure> {
     let file = file_gate(context, gate);
+    file.name()?;
     let asked = || format!("pass gate `{}` with token {token}", gate.display());
     // A ledger that cannot be read still admits the token that is the mark already, and no other.
     let ledger = context.open(Access::Read).ok();
@@ -190,22 +212,32 @@ fn admit(
             .env("KEYFENCE_TOKEN", token.to_string());
         Some(guarded(&mut command, interrupt.as_ref()?))
     };
-    let decision: Decision<(Admitted, Option<std::io::Result<Ended>>)> = file.admit(&binding, token, counter, act)?;
-    let (admitted, ran) = decided(decision, asked)?;
-    let answer = Answer::new("done")
-        .with("admitted", true)
-        .with("raised", admitted == Admitted::Raised)
-        .with("gate", gate.display().to_string())
-        .with("high_water", token.get());
-    let answer = bound(answer, &binding);
+    let (admitted, ran) = file
+        .admit(&binding, token, counter, act)?
+        .map_err(|refused| not_passed(refused, &binding, asked()))?;
+    let passed = |answer: Answer| {
+        let answer = answer
+            .with("admitted", true)
+            .with("raised", admitted == Admitted::Raised)
+            .with("gate", gate.display().to_string())
+            .with("high_water", token.get());
+        bound(answer, &binding)
+    };
     match ran {
-        None => Ok((answer, Status::Done)),
-        Some(Ok(ended)) => Ok((run::ended(answer, ended), Status::Program(ended.status()))),
+        None => Ok((passed(Answer::new("done")), Status::Done)),
+        Some(Ok(ended)) => Ok((
+            run::ended(passed(Answer::new("done")), ended),
+            Status::Program(ended.status()),
+        )),
+        // The mark was raised before the start, durably, and is never lowered.
         Some(Err(source)) => {
             let program = program
                 .first()
                 .map_or_else(String::new, |program| program.display().to_string());
-            Err(not_started(&source, &format!("cannot start {program}: {source}")))
+            let reason = format!("cannot start {program}: {source}");
+            let next = "check the program, then ask again: the token has passed and stays the gate's mark";
+            let answer = passed(Answer::error("not_started", &reason, next));
+            Ok((answer, Status::Program(status_of_no_start(&source))))
         }
     }
 }

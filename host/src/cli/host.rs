@@ -1,13 +1,14 @@
 //! `keyfence host`: which process speaks for a runtime that can hold sessions.
 
 use clap::{Args, Subcommand};
+use keyfence::Ledger;
 use keyfence::core::host::{HostGrant, Proof, Register};
-use keyfence::core::lease::{Kind, Lease, LeaseState};
+use keyfence::core::lease::{Granted, Kind, Lease, LeaseState};
 use keyfence::core::{Name, Token, Ttl};
 
-use super::exit::{Answered, Status, decided};
+use super::exit::{Answered, Failure, Status, decided};
 use super::output::Answer;
-use super::{Access, ByProcess, Context, FIRST_PAGE, actor, args};
+use super::{Access, ByProcess, Context, FIRST_PAGE, actor, args, standing};
 
 /// Host leases: which process speaks for a runtime that can hold sessions
 #[derive(Debug, Args)]
@@ -100,7 +101,7 @@ impl Host {
                 let mut call = context.call(&ledger, &by.process);
                 let decision = call.host_register(&ask)?;
                 let registered = decided(decision, || format!("register host `{}`", ask.host))?;
-                let answer = actor::granted(&registered, "host", call.replayed());
+                let answer = leased(context, &ledger, &registered, call.replayed())?;
                 context.output().answer(&answer)?;
             }
             Verb::Renew { grant, ttl } => {
@@ -109,7 +110,7 @@ impl Host {
                 let mut call = context.call(&ledger, &grant.process());
                 let decision = call.host_renew(&grant, ttl)?;
                 let renewed = decided(decision, || format!("renew host `{}`", grant.name()))?;
-                let answer = actor::granted(&renewed, "host", call.replayed());
+                let answer = leased(context, &ledger, &renewed, call.replayed())?;
                 context.output().answer(&answer)?;
             }
             Verb::Release { grant } => {
@@ -117,7 +118,8 @@ impl Host {
                 let ledger = context.open(Access::Write)?;
                 let mut call = context.call(&ledger, &grant.process());
                 let decision = call.host_release(&grant)?;
-                let answer = actor::released(decided(decision, || format!("release host `{}`", grant.name()))?)
+                let outcome = decided(decision, || format!("release host `{}`", grant.name()))?;
+                let answer = actor::released(&ledger, outcome, grant.token())?
                     .with("host", grant.name().as_str())
                     .with_some("replayed", call.replayed().then_some(true));
                 context.output().answer(&answer)?;
@@ -126,6 +128,17 @@ impl Host {
         }
         Ok(Status::Done)
     }
+}
+
+/// The answer to a registration or a renewal of a host.
+fn leased(context: &Context, ledger: &Ledger, lease: &Granted<HostGrant>, replayed: bool) -> Result<Answer, Failure> {
+    let answer = actor::granted(lease, "host");
+    if !replayed {
+        return Ok(answer);
+    }
+    let view = ledger.host(lease.grant.name())?;
+    let standing = standing::of_lease(context, view.as_ref().map(|view| &view.row), lease.grant.token());
+    Ok(standing::replayed(context, answer, standing))
 }
 
 /// The columns of a list of leases, after the name's.
@@ -143,7 +156,7 @@ macro_rules! lease_columns {
 }
 pub(crate) use lease_columns;
 
-fn show(context: &Context, host: Option<&Name>) -> Result<(), super::exit::Failure> {
+fn show(context: &Context, host: Option<&Name>) -> Result<(), Failure> {
     let ledger = context.open(Access::Read)?;
     let output = context.output();
     if let Some(name) = host {

@@ -1,21 +1,21 @@
 //! `keyfence mailbox`: durable messages that the processes of their recipient claim, work on and complete.
 
 use std::ffi::OsString;
-use std::io::Read as _;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
 use keyfence::core::attempt::Done;
-use keyfence::core::mailbox::{Claim, ClaimNext, MessageGrant, Priority, RETRIES_MAX_DEFAULT, Settled};
-use keyfence::core::{Name, ProcessId, TimeMs, Token, Ttl};
+use keyfence::core::mailbox::{Claim, ClaimNext, MessageGrant, Settled};
+use keyfence::core::{Name, ProcessId, Token, Ttl};
 use keyfence::run::Interrupt;
-use keyfence::{Delivery, Ledger, NewMessage};
+use keyfence::{Delivery, Ledger};
 use serde_json::Value;
 
 use super::exit::{Answered, Failure, Status, decided};
 use super::output::{Answer, Output};
-use super::{Access, Context, args};
+use super::{Access, Context, MaybeProcess, OPERATOR, args, standing as stands};
 
+mod send;
 mod show;
 
 pub(crate) use show::standing;
@@ -26,7 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Mailboxes: durable messages to claim, work on and complete
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Callers that give no --process are one anonymous process: they are not fenced from each other.
+Callers that give no --process are one anonymous process: they are not fenced
+from each other.
 
 Examples:
   keyfence mailbox send --to operator-course 'Restock vanilla'
@@ -43,8 +44,9 @@ enum Verb {
     #[command(after_help = "\
 Examples:
   keyfence mailbox send --to operator-course 'Restock vanilla'
-  keyfence mailbox send --to operator-course --id 01-restock --priority 10 --subject stock - < list.txt")]
-    Send(Send),
+  keyfence mailbox send --to operator-course --id 01-restock --priority 10 \\
+      --subject stock - < list.txt")]
+    Send(send::Send),
     /// Claim a message by its id; again inside your live claim gets the same token and expiry
     #[command(after_help = "\
 Examples:
@@ -97,7 +99,8 @@ Examples:
     /// Complete the message: the terminal write, refused under a stale token
     #[command(after_help = "\
 Examples:
-  keyfence mailbox complete 01-restock --as operator-course --token 41 --result '40 tubs'
+  keyfence mailbox complete 01-restock --as operator-course --token 41 \\
+      --result '40 tubs'
   keyfence mailbox complete 01-restock --as operator-course --token 41 --next")]
     Complete {
         #[command(flatten)]
@@ -109,12 +112,13 @@ Examples:
         #[arg(long)]
         next: bool,
         #[command(flatten)]
-        lease: LeaseArgs,
+        lease: NextLeaseArgs,
     },
     /// Ask for another try after a failure: NEW with one retry less, or DEAD when none is left
     #[command(after_help = "\
 Examples:
-  keyfence mailbox retry 01-restock --as operator-course --token 41 --delay 30s --reason 'supplier is closed'")]
+  keyfence mailbox retry 01-restock --as operator-course --token 41 \\
+      --delay 30s --reason 'supplier is closed'")]
     Retry {
         #[command(flatten)]
         grant: GrantArgs,
@@ -125,12 +129,13 @@ Examples:
         #[arg(long, value_name = "DURATION", value_parser = args::duration)]
         delay: Option<Duration>,
     },
-    /// Park the message as DEAD: your claimed one with its token, or a NEW one as the operator
+    /// Park the message as DEAD: your claimed one with its token, or as the operator one that nobody works on
     #[command(
         group(ArgGroup::new("by").required(true).args(["owner", "operator"])),
         after_help = "\
 Examples:
-  keyfence mailbox dead-letter 01-restock --as operator-course --token 41 --reason 'no such item'
+  keyfence mailbox dead-letter 01-restock --as operator-course --token 41 \\
+      --reason 'no such item'
   keyfence mailbox dead-letter 02-cones --operator --reason 'sent by mistake'"
     )]
     DeadLetter {
@@ -145,7 +150,7 @@ Examples:
         /// The token that your claim was granted
         #[arg(long, conflicts_with = "operator", value_parser = args::token)]
         token: Option<Token>,
-        /// Act as the operator, on a NEW message
+        /// Act as the operator, on a message that is NEW or whose claim has lapsed
         #[arg(long)]
         operator: bool,
         /// Why, kept with it
@@ -187,33 +192,6 @@ Examples:
     },
 }
 
-#[derive(Debug, Args)]
-struct Send {
-    /// The recipient
-    #[arg(long, value_name = "ACTOR", value_parser = args::name)]
-    to: Name,
-    /// The sender, for the history
-    #[arg(long, value_name = "ACTOR", value_parser = args::name)]
-    from: Option<Name>,
-    /// What it is about
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    subject: String,
-    /// The message's id [default: a fresh one]
-    #[arg(long, value_parser = args::name)]
-    id: Option<Name>,
-    /// -100 to 100, the greater the sooner
-    #[arg(long, value_name = "N", default_value = "0", allow_negative_numbers = true, value_parser = args::priority)]
-    priority: Priority,
-    /// Not before this moment, in milliseconds since the Unix epoch
-    #[arg(long, value_name = "MS", value_parser = args::moment)]
-    not_before: Option<TimeMs>,
-    /// How often it is tried again after a failure
-    #[arg(long, value_name = "N", default_value_t = RETRIES_MAX_DEFAULT)]
-    retries_max: u16,
-    /// The body; `-` reads it from standard input
-    body: OsString,
-}
-
 /// Who claims.
 #[derive(Debug, Args)]
 struct Claimant {
@@ -224,14 +202,6 @@ struct Claimant {
     process: MaybeProcess,
 }
 
-/// A process identity that may be left out: such callers are one anonymous process.
-#[derive(Debug, Args)]
-struct MaybeProcess {
-    /// The identity of the running instance [default: $KEYFENCE_PROCESS, else the one anonymous process]
-    #[arg(long, value_name = "PROCESS", env = "KEYFENCE_PROCESS", hide_env = true, value_parser = args::process)]
-    process: Option<ProcessId>,
-}
-
 #[derive(Debug, Args)]
 struct LeaseArgs {
     /// The token of the actor's lease that the claim shall descend from
@@ -240,6 +210,23 @@ struct LeaseArgs {
     /// How long the claim lasts
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = args::ttl)]
     ttl: Ttl,
+}
+
+/// The same for the claim that `--next` makes, and for nothing without it.
+#[derive(Debug, Args)]
+struct NextLeaseArgs {
+    /// With --next: the token of the actor's lease that the next claim shall descend from
+    #[arg(long, value_name = "TOKEN", requires = "next", value_parser = args::token)]
+    lease_token: Option<Token>,
+    /// With --next: how long the next claim lasts
+    #[arg(long, value_name = "DURATION", requires = "next", default_value = "15m", value_parser = args::ttl)]
+    ttl: Ttl,
+}
+
+impl From<NextLeaseArgs> for LeaseArgs {
+    fn from(NextLeaseArgs { lease_token, ttl }: NextLeaseArgs) -> Self {
+        Self { lease_token, ttl }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -277,7 +264,9 @@ impl Mailbox {
                 let mut call = context.call(&ledger, &caller(&ask.owner, ask.process));
                 let decision = call.mailbox_claim(&ask)?;
                 let delivery = decided(decision, || format!("claim message `{}`", ask.message))?;
-                output.answer(&delivered(delivery, call.replayed()))?;
+                let replayed = call.replayed();
+                let answer = delivered(context, &ledger, delivery, ask.lease_token, replayed)?;
+                output.answer(&answer)?;
             }
             Verb::ClaimNext {
                 claimant,
@@ -291,6 +280,7 @@ impl Mailbox {
             Verb::Extend { grant, ttl } => {
                 let grant = grant.grant();
                 let ledger = context.open(Access::Write)?;
+                show::check_texts(&ledger, grant.message())?;
                 let mut call = context.call(&ledger, &caller(grant.owner(), grant.process()));
                 let decision = call.mailbox_extend(&grant, ttl)?;
                 let extended = decided(decision, || {
@@ -298,11 +288,19 @@ impl Mailbox {
                 })?;
                 let answer = named(Answer::granted(extended.grant.token(), extended.expires_at), &grant)
                     .with("renewed", extended.renewed);
-                output.answer(&answer.with_some("replayed", call.replayed().then_some(true)))?;
+                let answer = if call.replayed() {
+                    let view = ledger.message(grant.message())?;
+                    let (standing, _) = stands::of_delivery(context, &ledger, view.as_ref(), grant.token())?;
+                    stands::replayed(context, answer, standing)
+                } else {
+                    answer
+                };
+                output.answer(&answer)?;
             }
             Verb::GiveBack { grant } => {
                 let grant = grant.grant();
                 let ledger = context.open(Access::Write)?;
+                show::check_texts(&ledger, grant.message())?;
                 let mut call = context.call(&ledger, &caller(grant.owner(), grant.process()));
                 let decision = call.mailbox_give_back(&grant)?;
                 let settled = decided(decision, || format!("give back message `{}`", grant.message()))?;
@@ -311,6 +309,7 @@ impl Mailbox {
             Verb::Retry { grant, reason, delay } => {
                 let grant = grant.grant();
                 let ledger = context.open(Access::Write)?;
+                show::check_texts(&ledger, grant.message())?;
                 let mut call = context.call(&ledger, &caller(grant.owner(), grant.process()));
                 let decision = call.mailbox_retry(&grant, delay, &reason)?;
                 let settled = decided(decision, || format!("retry message `{}`", grant.message()))?;
@@ -323,7 +322,7 @@ impl Mailbox {
                 lease,
             } => {
                 let (grant, result) = (grant.grant(), args::bytes(result));
-                return complete(context, &grant, &result, next.then_some(lease));
+                return complete(context, &grant, &result, next.then(|| lease.into()));
             }
             Verb::DeadLetter {
                 id,
@@ -334,6 +333,7 @@ impl Mailbox {
                 reason,
             } => {
                 let ledger = context.open(Access::Write)?;
+                show::check_texts(&ledger, &id)?;
                 let asked = format!("dead-letter message `{id}`");
                 let (done, replayed) = match (owner, token) {
                     (Some(owner), Some(token)) => {
@@ -342,7 +342,7 @@ impl Mailbox {
                         (call.mailbox_dead_letter(&grant, &reason)?, call.replayed())
                     }
                     (_, _) => {
-                        let mut call = context.call(&ledger, &id);
+                        let mut call = context.call(&ledger, &OPERATOR);
                         (call.mailbox_dead_letter_new(&id, &reason)?, call.replayed())
                     }
                 };
@@ -353,8 +353,8 @@ impl Mailbox {
             }
             Verb::Redrive { id } => {
                 let ledger = context.open(Access::Write)?;
-                let mut call = context.call(&ledger, &id);
-                let decision = call.mailbox_redrive(&id, context.new_message(&id))?;
+                let mut call = context.call(&ledger, &OPERATOR);
+                let decision = call.mailbox_redrive(&id, context.new_message(&OPERATOR))?;
                 let (new, done) = decided(decision, || format!("redrive message `{id}`"))?;
                 let answer = Answer::done(done)
                     .with("message", new.as_str())
@@ -365,42 +365,6 @@ impl Mailbox {
             Verb::Inbox { actor } => show::inbox(context, &actor)?,
             Verb::Show { id } => show::one(context, &id)?,
         }
-        Ok(Status::Done)
-    }
-}
-
-impl Send {
-    fn run(self, context: &Context) -> Answered {
-        let body = if self.body == "-" {
-            let mut body = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut body)?;
-            body
-        } else {
-            args::bytes(self.body)
-        };
-        let message = NewMessage {
-            id: self
-                .id
-                .unwrap_or_else(|| context.new_message(self.from.as_ref().unwrap_or(&self.to))),
-            sender: self.from,
-            recipient: self.to,
-            subject: self.subject,
-            body,
-            priority: self.priority,
-            not_before: self.not_before,
-            retries_max: self.retries_max,
-        };
-        let ledger = context.open(Access::Create)?;
-        let sender = message.sender.as_ref().unwrap_or(&message.recipient);
-        let mut call = context.call(&ledger, sender);
-        let decision = call.mailbox_send(&message)?;
-        let done = decided(decision, || format!("send message `{}`", message.id))?;
-        let answer = Answer::done(done)
-            .with("message", message.id.as_str())
-            .with("recipient", message.recipient.as_str());
-        context
-            .output()
-            .answer(&answer.with_some("replayed", call.replayed().then_some(true)))?;
         Ok(Status::Done)
     }
 }
@@ -428,21 +392,44 @@ fn named(answer: Answer, grant: &MessageGrant) -> Answer {
         .with_some("process", grant.process().map(|process| process.to_string()))
 }
 
-/// The grant of a message, with the message.
-fn delivered(delivery: Delivery, replayed: bool) -> Answer {
+/// The grant of a message, with the message. `asked` is the lease token that a claim made now was to descend from; one
+/// that was made before is looked up.
+fn delivered(
+    context: &Context,
+    ledger: &Ledger,
+    delivery: Delivery,
+    asked: Option<Token>,
+    replayed: bool,
+) -> Result<Answer, Failure> {
     let granted = &delivery.granted;
-    named(
+    let earlier = if granted.renewed || replayed {
+        let view = ledger.message(granted.grant.message())?;
+        Some(stands::of_delivery(
+            context,
+            ledger,
+            view.as_ref(),
+            granted.grant.token(),
+        )?)
+    } else {
+        None
+    };
+    let lease_token = earlier.map_or(asked, |(_, lease_token)| lease_token);
+    let answer = named(
         Answer::granted(granted.grant.token(), granted.expires_at),
         &granted.grant,
     )
+    .with_some("lease_token", lease_token.map(Token::get))
     .with_some("sender", delivery.sender.as_ref().map(Name::as_str))
     .with("subject", delivery.subject)
     .with("priority", delivery.priority.get())
     .with("retries", delivery.retries)
     .with("deliveries", delivery.deliveries)
-    .with("renewed", granted.renewed)
-    .with_some("replayed", replayed.then_some(true))
-    .with_body(delivery.body)
+    .with("renewed", granted.renewed);
+    let answer = match earlier {
+        Some((standing, _)) if replayed => stands::replayed(context, answer, standing),
+        Some(_) | None => answer,
+    };
+    Ok(answer.with_body(delivery.body))
 }
 
 fn settled_as(settled: Settled, grant: &MessageGrant, replayed: bool) -> Answer {
@@ -452,19 +439,19 @@ fn settled_as(settled: Settled, grant: &MessageGrant, replayed: bool) -> Answer 
 }
 
 /// Prints deliveries: an array, or one after the other for people.
-fn print_all(output: &Output, deliveries: Vec<Delivery>, replayed: bool) -> std::io::Result<()> {
+fn print_all(output: &Output, deliveries: Vec<Answer>) -> std::io::Result<()> {
     if output.is_json() {
         let mut list = output.list(&[]);
         for delivery in deliveries {
-            list.row(delivered(delivery, replayed))?;
+            list.row(delivery)?;
         }
         return list.end("");
     }
     if deliveries.is_empty() {
         output.note("nothing to claim");
     }
-    for delivery in deliveries {
-        output.answer(&delivered(delivery, replayed))?;
+    for delivery in &deliveries {
+        output.answer(delivery)?;
     }
     Ok(())
 }
@@ -472,13 +459,16 @@ fn print_all(output: &Output, deliveries: Vec<Delivery>, replayed: bool) -> std:
 /// Claims what is there; when that is nothing, looks again until the wait is over or interrupted.
 fn claim_next(context: &Context, ask: &ClaimNext, count: usize, wait: Duration) -> Answered {
     let ledger = context.open(Access::Create)?;
-    let claim = |ledger: &Ledger| -> Result<(Vec<Delivery>, bool), Failure> {
-        let mut call = context.call(ledger, &caller(&ask.owner, ask.process));
+    let claim = || -> Result<Vec<Answer>, Failure> {
+        let mut call = context.call(&ledger, &caller(&ask.owner, ask.process));
         let decision = call.mailbox_claim_next(ask, count)?;
         let deliveries = decided(decision, || format!("claim the next messages of `{}`", ask.owner))?;
-        Ok((deliveries, call.replayed()))
+        let answers = deliveries
+            .into_iter()
+            .map(|delivery| delivered(context, &ledger, delivery, ask.lease_token, call.replayed()));
+        answers.collect()
     };
-    let (mut deliveries, mut replayed) = claim(&ledger)?;
+    let mut deliveries = claim()?;
     if deliveries.is_empty() && !wait.is_zero() {
         // While waiting, an interrupt ends the wait and not the process between a claim and its answer.
         let interrupt = Interrupt::on_signals()?;
@@ -486,14 +476,14 @@ fn claim_next(context: &Context, ask: &ClaimNext, count: usize, wait: Duration) 
         while deliveries.is_empty() && !left.is_zero() {
             let nap = LOOK_EVERY.min(left);
             if let Some(signal) = interrupt.wait(nap)? {
-                print_all(context.output(), deliveries, replayed)?;
+                print_all(context.output(), deliveries)?;
                 return Ok(Status::Program(u8::try_from(128 + signal).unwrap_or(u8::MAX)));
             }
             left = left.saturating_sub(nap);
-            (deliveries, replayed) = claim(&ledger)?;
+            deliveries = claim()?;
         }
     }
-    print_all(context.output(), deliveries, replayed)?;
+    print_all(context.output(), deliveries)?;
     Ok(Status::Done)
 }
 
@@ -501,6 +491,7 @@ fn claim_next(context: &Context, ask: &ClaimNext, count: usize, wait: Duration) 
 fn complete(context: &Context, grant: &MessageGrant, result: &[u8], lease: Option<LeaseArgs>) -> Answered {
     let output = context.output();
     let ledger = context.open(Access::Write)?;
+    show::check_texts(&ledger, grant.message())?;
     let mut call = context.call(&ledger, &caller(grant.owner(), grant.process()));
     let asked = || format!("complete message `{}`", grant.message());
     let answer = |done: Done, replayed: bool| {
@@ -519,21 +510,27 @@ fn complete(context: &Context, grant: &MessageGrant, result: &[u8], lease: Optio
     let answer = answer(completed.done, replayed);
     // A refused claim leaves the completion standing, which is what the exit status tells.
     let asked_next = format!("claim the next message of `{}`", next.owner);
-    if output.is_json() {
-        let next = match completed.next {
-            Ok(deliveries) => deliveries
+    let claimed = match completed.next {
+        Ok(deliveries) => {
+            let answers = deliveries
                 .into_iter()
-                .next()
-                .map_or(Value::Null, |delivery| delivered(delivery, replayed).into_value()),
-            Err(refusal) => Answer::refused(&refusal, &asked_next, output).into_value(),
+                .map(|delivery| delivered(context, &ledger, delivery, next.lease_token, replayed));
+            Ok(answers.collect::<Result<Vec<Answer>, Failure>>()?)
+        }
+        Err(refusal) => Err(Answer::refused(&refusal, &asked_next, output)),
+    };
+    if output.is_json() {
+        let next = match claimed {
+            Ok(deliveries) => deliveries.into_iter().next().map_or(Value::Null, Answer::into_value),
+            Err(refusal) => refusal.into_value(),
         };
         output.answer(&answer.with("next", next))?;
         return Ok(Status::Done);
     }
     output.answer(&answer)?;
-    match completed.next {
-        Ok(deliveries) => print_all(output, deliveries, replayed)?,
-        Err(refusal) => output.no_answer(&Answer::refused(&refusal, &asked_next, output))?,
+    match claimed {
+        Ok(deliveries) => print_all(output, deliveries)?,
+        Err(refusal) => output.no_answer(&refusal)?,
     }
     Ok(Status::Done)
 }

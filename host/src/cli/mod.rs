@@ -19,10 +19,12 @@ mod output;
 mod process;
 mod progress;
 mod prune;
+mod report;
 mod restore;
 mod revoke;
 mod run;
 mod session;
+mod standing;
 mod status;
 mod supervise;
 
@@ -33,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use keyfence::core::{AttemptId, Digest, Name, ProcessId, TimeMs};
 use keyfence::{Call, Clock, FixedClock, Ledger, Options, Page, RequestId, SystemClock, fresh};
 use sha2::{Digest as _, Sha256};
@@ -44,6 +46,11 @@ use output::{Answer, Output};
 /// How lists are read: a page at a time, so that one of any length needs little memory.
 pub(crate) const FIRST_PAGE: Page = Page { after: 0, limit: 500 };
 
+/// By whom the request ids of an operator's acts are kept: they present no process and act as no actor.
+pub(crate) const OPERATOR: &str = "operator";
+/// By whom those of a caller are kept who names neither a process nor an actor.
+const ANONYMOUS: &str = "anonymous";
+
 /// The ledger of a call that names none.
 const LEDGER_DEFAULT: &str = "keyfence.db";
 
@@ -53,16 +60,19 @@ const LEDGER_DEFAULT: &str = "keyfence.db";
 #[command(
     name = "keyfence",
     version,
-    max_term_width = 100,
+    max_term_width = 80,
     subcommand_required = true,
     after_help = "\
-Exit status: 0 done or granted, 1 the store or the system failed or the outcome is unknown, 2 wrong usage, 3 refused.
+Exit status: 0 done or granted, 1 the store or the system failed or the
+outcome is unknown, 2 wrong usage, 3 refused.
 
-A token that `show` prints is not authority: present only the token that your own claim was granted.
+A token that `show` prints is not authority: present only the token that your
+own claim was granted.
 
 Examples:
   keyfence demo mailbox
-  keyfence run --actor operator-course --assignment close-tonight -- ./closing.sh
+  keyfence run --actor operator-course --assignment close-tonight \\
+      -- ./closing.sh
   keyfence mailbox send --to operator-course 'Restock vanilla'
   keyfence status"
 )]
@@ -83,12 +93,13 @@ struct Global {
     #[arg(long, global = true)]
     json: bool,
     /// Decide leases at this moment, in milliseconds since the Unix epoch: for drills and tests
-    #[arg(long, global = true, value_name = "MS", value_parser = args::moment)]
+    #[arg(long, global = true, value_name = "MS", value_parser = args::now)]
     now: Option<TimeMs>,
     /// How long to wait for the ledger's lock
     #[arg(long, global = true, value_name = "DURATION", default_value = "5s", value_parser = args::duration)]
     timeout: Duration,
-    /// Name this call on the ledger: the same call under the same name gets the first answer again
+    /// Name this call on the ledger: the same call of the same process or actor under the same name gets the first answer
+    /// again, marked `replayed`; of a grant it then says whether it is still `live`
     #[arg(long, global = true, value_name = "ID", value_parser = request)]
     request: Option<RequestId>,
     /// Use a ledger in a place that others may write, or on a network file system
@@ -128,7 +139,10 @@ enum Command {
 pub(crate) fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let json = asks_for_json(&arguments);
-    let cli = match Cli::try_parse_from(&arguments) {
+    let parsed = command()
+        .try_get_matches_from(&arguments)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return wrong_usage(&error, json).into(),
     };
@@ -199,6 +213,26 @@ impl Command {
     }
 }
 
+/// The command line. A value may begin with a minus, so that `--token -1` is answered by what a token is.
+pub(crate) fn command() -> clap::Command {
+    fn lenient(command: clap::Command) -> clap::Command {
+        command
+            .mut_args(|argument| {
+                let takes_value = matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
+                if !takes_value || argument.is_positional() {
+                    return argument;
+                }
+                // `-5s` is no number; a duration has no other use for a minus either.
+                let is_duration = argument
+                    .get_value_names()
+                    .is_some_and(|names| names.iter().any(|name| name.as_str() == "DURATION"));
+                argument.allow_negative_numbers(true).allow_hyphen_values(is_duration)
+            })
+            .mut_subcommands(lenient)
+    }
+    lenient(Cli::command())
+}
+
 /// Whether `--json` is among the options, so that even arguments that cannot be read are answered with an object.
 fn asks_for_json(arguments: &[OsString]) -> bool {
     arguments
@@ -217,8 +251,16 @@ fn wrong_usage(error: &clap::Error, json: bool) -> Status {
     if json {
         let text = error.render().to_string();
         // The first paragraph is what is wrong; what follows is the usage.
-        let reason = text.split("\n\n").next().unwrap_or_default();
-        let reason = reason.trim_start_matches("error: ").trim();
+        let is_incomplete = matches!(
+            error.kind(),
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+        );
+        let reason = if is_incomplete {
+            "a command is missing"
+        } else {
+            let first = text.split("\n\n").next().unwrap_or_default();
+            first.trim_start_matches("error: ").trim()
+        };
         let _ = Output::new(true, TimeMs::ZERO).no_answer(&output::usage(reason));
     } else {
         let _ = error.print();
@@ -343,6 +385,11 @@ impl Context {
         match failure {
             Failure::Usage(reason) => (output::usage(&reason), Status::Usage),
             Failure::Refused(refusal, asked) => (Answer::refused(&refusal, &asked, &self.output), Status::Refused),
+            Failure::Mismatch(mismatch) => (Answer::mismatch(&mismatch, &self.output), Status::Refused),
+            Failure::Gate(error) => (
+                Answer::error(error.name(), &error.to_string(), &error.next()),
+                Status::Failed,
+            ),
             Failure::Ledger(error @ keyfence::Error::Unknown(_)) => (output::unknown(&error), Status::Failed),
             Failure::Ledger(error) => (
                 Answer::error(error.name(), &error.to_string(), &error.next()),
@@ -369,6 +416,25 @@ impl Context {
     }
 }
 
+/// A process identity that may be left out: such callers are one anonymous process.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MaybeProcess {
+    /// The identity of the running instance [default: $KEYFENCE_PROCESS, else the one anonymous process]
+    #[arg(long, value_name = "PROCESS", env = "KEYFENCE_PROCESS", hide_env = true, value_parser = args::process)]
+    pub(crate) process: Option<ProcessId>,
+}
+
+impl MaybeProcess {
+    /// By whom a request id is kept: the process, else the actor that asks, else nobody in particular.
+    pub(crate) fn caller(&self, actor: Option<&Name>) -> String {
+        match (self.process, actor) {
+            (Some(process), _) => process.to_string(),
+            (None, Some(actor)) => actor.to_string(),
+            (None, None) => ANONYMOUS.to_owned(),
+        }
+    }
+}
+
 /// The process identity of a call, where `$KEYFENCE_PROCESS` may stand in for the option.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ByProcess {
@@ -380,11 +446,10 @@ pub(crate) struct ByProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_arguments_are_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

@@ -5,15 +5,19 @@
 //! * **O3.** Colour only on a terminal, without `NO_COLOR`. On a terminal, control characters in what others wrote are
 //!   made visible instead of being obeyed.
 
+use std::cmp::Ordering;
 use std::io::{self, IsTerminal as _, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use keyfence::core::attempt::Done;
-use keyfence::core::{Refusal, TimeMs, Token};
+use keyfence::core::gate::Binding;
+use keyfence::core::{Name, Refusal, TimeMs, Token};
 use serde_json::{Map, Value, json};
 
-use super::format::{Paint, base64, shown, span, utc, visible};
+use super::exit::Mismatch;
+use super::format::{Paint, base64, shown, span, utc, visible, wrapped};
 
 /// How many rows a table is laid out for at a time, so that a list of any length needs little memory.
 const ROWS_AT_A_TIME: usize = 500;
@@ -46,7 +50,7 @@ impl Output {
             writeln!(out)?;
         } else {
             let paint = Paint::of(io::stdout().is_terminal());
-            out.write_all(self.lines(answer, paint).as_bytes())?;
+            out.write_all(self.lines(answer, paint, columns(&io::stdout())).as_bytes())?;
             if let Some(body) = &answer.body {
                 out.write_all(&shown(body, io::stdout().is_terminal()))?;
                 if !body.ends_with(b"\n") {
@@ -63,7 +67,8 @@ impl Output {
             return self.answer(answer);
         }
         let paint = Paint::of(io::stderr().is_terminal());
-        io::stderr().lock().write_all(self.lines(answer, paint).as_bytes())
+        let text = self.lines(answer, paint, columns(&io::stderr()));
+        io::stderr().lock().write_all(text.as_bytes())
     }
 
     /// A note for people, on standard error.
@@ -100,7 +105,8 @@ impl Output {
         }
     }
 
-    fn lines(&self, answer: &Answer, paint: Paint) -> String {
+    /// An answer for people, wrapped where it goes to a terminal of so many columns.
+    fn lines(&self, answer: &Answer, paint: Paint, columns: Option<usize>) -> String {
         let word = answer.fields.get("outcome").and_then(Value::as_str).unwrap_or("");
         let headline = answer.headline.clone().unwrap_or_default();
         let gap = if word.is_empty() || headline.is_empty() {
@@ -118,6 +124,10 @@ impl Output {
             .collect();
         let width = shown.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
         for (key, value) in shown {
+            let value = match columns {
+                Some(columns) => wrapped(&value, columns, width + 4),
+                None => value,
+            };
             text.push_str(&format!("  {}  {value}\n", paint.dim(&format!("{key:<width$}"))));
         }
         text
@@ -167,12 +177,21 @@ impl Output {
 
     fn distance(&self, time: TimeMs) -> String {
         let (now, time) = (self.now.as_ms(), time.as_ms());
-        if time > now {
-            format!("in {}", span(Duration::from_millis(time - now)))
-        } else {
-            format!("{} ago", span(Duration::from_millis(now - time)))
+        match time.cmp(&now) {
+            Ordering::Greater => format!("in {}", span(Duration::from_millis(time - now))),
+            Ordering::Equal => "now".to_owned(),
+            Ordering::Less => format!("{} ago", span(Duration::from_millis(now - time))),
         }
     }
+}
+
+/// How wide the terminal is that a stream goes to, if it does.
+fn columns(stream: &(impl io::IsTerminal + AsFd)) -> Option<usize> {
+    if !stream.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// Whether a field says nothing to people: a count of nothing.
@@ -201,6 +220,14 @@ impl Answer {
             counts: false,
             body: None,
         }
+    }
+
+    /// What a `show` prints of a name that is not on the ledger: that is an answer, and no refusal.
+    pub(crate) fn unknown_name(kind: &'static str, name: &Name) -> Self {
+        Self::plain()
+            .with(kind, name.as_str())
+            .with("known", false)
+            .headline(format!("{kind} {name}"), &[kind])
     }
 
     /// An object that begins with its outcome.
@@ -241,8 +268,39 @@ impl Answer {
             .with_some("high_water", refusal.high_water.map(Token::get))
             .with_some("never_issued", refusal.never_issued.then_some(true))
             .with("reason", why(refusal, asked, output))
-            .with("next", refusal.reason.next())
+            .with("next", refusal.next())
             .headline(refusal.reason.name().to_owned(), &["refusal"])
+    }
+
+    /// The refusal of a gate that belongs to another claim: both are named.
+    pub(crate) fn mismatch(mismatch: &Mismatch, output: &Output) -> Self {
+        let words = |binding: &Binding| {
+            format!(
+                "{} `{}` of ledger {}",
+                binding.kind.name(),
+                binding.name,
+                binding.ledger
+            )
+        };
+        let fields = |binding: &Binding| {
+            Self::plain()
+                .with("kind", binding.kind.name())
+                .with("name", binding.name.as_str())
+                .with("ledger", binding.ledger.to_string())
+                .into_value()
+        };
+        let asked = format!(
+            "{} for {}, while it is bound to {}",
+            mismatch.asked,
+            words(&mismatch.presented),
+            words(&mismatch.bound)
+        );
+        let mut answer = Self::refused(&mismatch.refusal, &asked, output)
+            .with("bound_to", fields(&mismatch.bound))
+            .with("presented", fields(&mismatch.presented));
+        // The sentence says both.
+        answer.in_headline.extend(["bound_to", "presented"]);
+        answer
     }
 
     /// An error.
@@ -378,10 +436,12 @@ fn why(refusal: &Refusal, asked: &str, output: &Output) -> String {
             Some(process) => format!("{} ({process})", holder.name),
             None => holder.name.to_string(),
         };
-        match refusal.expires_at {
-            Some(expires_at) => {
-                sentence.push_str(&format!("; held by {holder} until {}", output.moment(expires_at)));
-            }
+        match refusal
+            .expires_at
+            .map(|expires_at| (expires_at > output.now, output.moment(expires_at)))
+        {
+            Some((true, until)) => sentence.push_str(&format!("; held by {holder} until {until}")),
+            Some((false, until)) => sentence.push_str(&format!("; last held by {holder}, lapsed {until}")),
             None => sentence.push_str(&format!("; last held by {holder}")),
         }
     }

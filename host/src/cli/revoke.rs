@@ -7,7 +7,7 @@ use keyfence::core::lease::Revoked;
 
 use super::exit::{Answered, Status, decided};
 use super::output::Answer;
-use super::{Access, Context, args};
+use super::{Access, Context, OPERATOR, args};
 
 /// Clear a claim by an operator's act: recorded, and its token is dead
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ fn kind(text: &str) -> Result<ClaimKind, String> {
 impl Revoke {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let ledger = context.open(Access::Write)?;
-        let mut call = context.call(&ledger, &"operator");
+        let mut call = context.call(&ledger, &OPERATOR);
         let decision = call.revoke(self.kind, &self.name, &self.reason)?;
         let revoked = decided(decision, || format!("revoke {} `{}`", self.kind.name(), self.name))?;
         let answer = match revoked {
@@ -51,7 +51,7 @@ impl Revoke {
                 .with("name", self.name.as_str()),
         };
         let answer = answer
-            .with("why", self.reason)
+            .with("reason", self.reason)
             .with_some("replayed", call.replayed().then_some(true));
         context.output().answer(&answer)?;
         Ok(Status::Done)

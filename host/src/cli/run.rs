@@ -1,8 +1,6 @@
 //! `keyfence run`: a program under the fence.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -16,20 +14,32 @@ use keyfence::run::{Authority, Ended, Ending, Interrupt, Plan, Report, Written, 
 
 use super::exit::{Answered, Failure, Status, decided};
 use super::output::{self, Answer};
+use super::report::ReportFile;
 use super::{Access, Context, args};
 
 /// Run a program under the fence: its result counts only while the claim is held
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The program gets KEYFENCE_LEDGER, KEYFENCE_ACTOR, KEYFENCE_PROCESS, KEYFENCE_LEASE_TOKEN, KEYFENCE_ATTEMPT and
-KEYFENCE_TOKEN (the attempt's). Both leases are renewed while it runs. Its exit status becomes COMPLETED (0), BLOCKED
-(--blocked-exit) or FAILED. The exit status is the program's own, 128 + signal when it was killed, and 3 when it was
-refused before the start or when the authority was lost; with --json the object is the last line of standard output.
+The program gets KEYFENCE_LEDGER, KEYFENCE_ACTOR, KEYFENCE_PROCESS,
+KEYFENCE_LEASE_TOKEN, KEYFENCE_ATTEMPT and KEYFENCE_TOKEN (the attempt's).
+Both leases are renewed while it runs. Its exit status becomes COMPLETED (0),
+BLOCKED (--blocked-exit) or FAILED.
+
+The exit status is the program's own, 128 + signal when it was killed, and 3
+when it was refused before the start or when the authority was lost. An
+interrupt (INT, TERM, HUP, QUIT) asks the program to end with TERM and kills
+it at the second one or after the grace; then the assignment is FAILED
+`interrupted`, and 128 + that signal stands for an exit status of 0. What the
+program started in a process group of its own (a daemon) is not stopped.
+
+With --json the object is the last line of standard output.
 
 Examples:
   keyfence run --actor operator-course -- ./closing.sh
-  keyfence run --actor operator-course --assignment close-tonight --blocked-exit 75 -- ./closing.sh --till 2
-  keyfence run --actor operator-course --ttl 30s --grace 5s --report run.json -- make stock")]
+  keyfence run --actor operator-course --assignment close-tonight \\
+      --blocked-exit 75 -- ./closing.sh --till 2
+  keyfence run --actor operator-course --ttl 30s --grace 5s --report run.json \\
+      -- make stock")]
 pub(crate) struct Run {
     /// The actor to work as
     #[arg(long, value_parser = args::name)]
@@ -59,7 +69,8 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(mut self, context: &Context) -> Answered {
-        let mut report = ReportFile::open(self.report.take().as_deref())?;
+        let ledger = context.ledger_path();
+        let report = ReportFile::open(self.report.take().as_deref(), "run", &[&ledger])?;
         let answered = self.under_the_fence(context);
         report.conclude(context, answered)
     }
@@ -113,8 +124,9 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
     let authority_lost = matches!(report.ending, Ending::Lapsed | Ending::Superseded);
     let own = match (report.ending, report.program) {
         (Ending::Lapsed | Ending::Superseded, _) => Status::Refused,
-        (Ending::Interrupted(signal), _) => Status::Program(Ended::Killed(signal).status()),
-        (Ending::Ended, Some(ended)) => Status::Program(ended.status()),
+        // What it said at its end is no success: it was told to stop.
+        (Ending::Interrupted(signal), Some(Ended::Exited(0)) | None) => Status::Program(Ended::Killed(signal).status()),
+        (Ending::Interrupted(_) | Ending::Ended, Some(ended)) => Status::Program(ended.status()),
         (Ending::Ended, None) => Status::Done,
     };
     let asked = format!("write {} for assignment `{}`", report.outcome.name(), plan.assignment);
@@ -135,12 +147,17 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         ),
     };
     let authority = &report.authority;
+    let interrupted_by = match report.ending {
+        Ending::Interrupted(signal) => Some(signal),
+        Ending::Ended | Ending::Lapsed | Ending::Superseded => None,
+    };
     let answer = answer
         .with("actor", plan.actor.as_str())
         .with("assignment", plan.assignment.as_str())
         .with("process", authority.process.to_string())
         .with("attempt", authority.attempt.attempt().to_string())
         .with_bytes("result", &report.result)
+        .with_some("interrupted_by", interrupted_by)
         .with("authority_lost", authority_lost || status == Status::Refused)
         .with(
             "released",
@@ -151,41 +168,4 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         None => answer,
     };
     (answer, status)
-}
-
-/// Where the answer of a command goes whose standard output may be a program's own.
-pub(crate) struct ReportFile(Option<File>);
-
-impl ReportFile {
-    /// Opens the file before anything is taken: an answer that cannot be written must not be found out at the end.
-    pub(crate) fn open(path: Option<&Path>) -> Result<Self, Failure> {
-        let file = path.map(File::create).transpose().map_err(|error| {
-            let path = path.map_or_else(String::new, |path| path.display().to_string());
-            Failure::System(anyhow::Error::new(error).context(format!("cannot write the report to {path}")))
-        })?;
-        Ok(Self(file))
-    }
-
-    /// Writes the answer to the file, else to standard output with `--json`. As text only what went wrong is said, on
-    /// standard error: the program has spoken for itself.
-    pub(crate) fn conclude(&mut self, context: &Context, answered: Result<(Answer, Status), Failure>) -> Answered {
-        let (answer, status) = match answered {
-            Ok(answered) => answered,
-            Err(failure) => context.describe(failure),
-        };
-        let Some(file) = &mut self.0 else {
-            if status == Status::Done {
-                // No program ran: the output is free for the answer.
-                context.output().answer(&answer)?;
-            } else if context.output().is_json() || status != Status::Program(0) {
-                context.output().no_answer(&answer)?;
-            }
-            return Ok(status);
-        };
-        writeln!(file, "{}", answer.clone().into_value())?;
-        if !context.output().is_json() && !matches!(status, Status::Program(_)) {
-            context.output().no_answer(&answer)?;
-        }
-        Ok(status)
-    }
 }

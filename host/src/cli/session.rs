@@ -8,7 +8,7 @@ use keyfence::{Ledger, SessionView};
 
 use super::exit::{Answered, Failure, Status, decided};
 use super::output::Answer;
-use super::{Access, ByProcess, Context, FIRST_PAGE, actor, args};
+use super::{Access, ByProcess, Context, FIRST_PAGE, actor, args, standing};
 
 /// Sessions: jobs that move between hosts, one incarnation at a time
 #[derive(Debug, Args)]
@@ -46,7 +46,8 @@ Examples:
     /// Give the session up: the next claim is the next incarnation; a stale grant changes nothing and says so
     #[command(after_help = "\
 Examples:
-  keyfence session release supplier-chat --host kiosk-a --incarnation 1 --token 42 --host-token 41")]
+  keyfence session release supplier-chat --host kiosk-a --incarnation 1 \\
+      --token 42 --host-token 41")]
     Release {
         #[command(flatten)]
         grant: GrantArgs,
@@ -54,7 +55,8 @@ Examples:
     /// Finish the session: the terminal write, refused for any but the current, live generation
     #[command(after_help = "\
 Examples:
-  keyfence session finish supplier-chat --host kiosk-a --incarnation 1 --token 42 --host-token 41 --result agreed")]
+  keyfence session finish supplier-chat --host kiosk-a --incarnation 1 \\
+      --token 42 --host-token 41 --result agreed")]
     Finish {
         #[command(flatten)]
         grant: GrantArgs,
@@ -137,8 +139,13 @@ impl Session {
                 )
                 .with("host_token", host_token.get())
                 .with("process", by.process.to_string())
-                .with("renewed", claimed.renewed)
-                .with_some("replayed", call.replayed().then_some(true));
+                .with("renewed", claimed.renewed);
+                let answer = if call.replayed() {
+                    let standing = standing::of_session_grant(context, &ledger, &claimed.grant)?;
+                    standing::replayed(context, answer, standing)
+                } else {
+                    answer
+                };
                 context.output().answer(&answer)?;
             }
             Verb::Release { grant } => {
@@ -147,7 +154,7 @@ impl Session {
                 let mut call = context.call(&ledger, &grant.generation().host);
                 let decision = call.session_release(&grant)?;
                 let released = decided(decision, || format!("release session `{}`", grant.session()))?;
-                let answer = named(actor::released(released), &grant);
+                let answer = named(actor::released(&ledger, released, grant.token())?, &grant);
                 context
                     .output()
                     .answer(&answer.with_some("replayed", call.replayed().then_some(true)))?;
@@ -185,12 +192,9 @@ fn show(context: &Context, session: Option<&Name>) -> Result<(), Failure> {
     if let Some(name) = session {
         let answer = match ledger.session(name)? {
             Some(view) => standing(context, &ledger, &view)?,
-            None => Answer::plain()
-                .with("session", name.as_str())
+            None => Answer::unknown_name("session", name)
                 .with("state", "FREE")
-                .with("live", false)
-                .with("known", false)
-                .headline(format!("session {name}"), &["session"]),
+                .with("live", false),
         };
         return Ok(output.answer(&answer)?);
     }
@@ -212,20 +216,15 @@ fn show(context: &Context, session: Option<&Name>) -> Result<(), Failure> {
 /// are, and the host's row carries the host token that the claim descends from.
 pub(crate) fn standing(context: &Context, ledger: &Ledger, view: &SessionView) -> Result<Answer, Failure> {
     let row = &view.row;
-    let now = context.now();
     let answer = Answer::plain().with("session", row.name.as_str());
     let answer = match &row.state {
         SessionState::Claimed(claim) => {
             let generation = &claim.generation;
-            let host = ledger.host(&generation.host)?;
-            let live = claim.expiry.is_live(now)
-                && host
-                    .as_ref()
-                    .and_then(|view| view.row.live(now))
-                    .is_some_and(|held| held.token == generation.host_token);
+            let standing = standing::of_session(context, ledger, claim)?;
             answer
-                .with("state", if live { "CLAIMED" } else { "LAPSED" })
-                .with("live", live)
+                .with("state", if standing.live { "CLAIMED" } else { "LAPSED" })
+                .with("live", standing.live)
+                .with_some("host_lost", (!standing.descends).then_some(true))
                 .with("incarnation", generation.incarnation.get())
                 .with("host", generation.host.as_str())
                 .with("process", claim.process.to_string())

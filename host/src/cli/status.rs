@@ -1,16 +1,15 @@
 //! `keyfence status`: who holds what, since when, until when.
 
 use clap::Args;
-use keyfence::core::Token;
-use keyfence::core::attempt::AssignmentState;
+use keyfence::Ledger;
 use keyfence::core::session::SessionState;
-use keyfence::{Ledger, Page};
+use keyfence::core::{Name, Token};
 use serde_json::Value;
 
 use super::exit::{Answered, Failure, Status as Exit};
 use super::format::span;
 use super::output::Answer;
-use super::{Access, Context, FIRST_PAGE, assignment, host, session};
+use super::{Access, Context, assignment, host, session};
 
 /// How many claims of each kind are listed.
 const LISTED_MAX: usize = 100;
@@ -18,7 +17,8 @@ const LISTED_MAX: usize = 100;
 /// Show who holds what, since when and until when, and what was refused
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A token shown here is not authority.
+A token shown here is not authority. A hundred claims of each kind are listed,
+and all are counted.
 
 Examples:
   keyfence status
@@ -40,7 +40,7 @@ impl Status {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let ledger = context.open(Access::Read)?;
         let status = ledger.status()?;
-        let claims = claims(context, &ledger, &status)?;
+        let claims = claims(context, &ledger)?;
         let output = context.output();
         if !output.is_json() {
             let mut list = output.list(COLUMNS);
@@ -93,6 +93,12 @@ impl Status {
             .counts()
             .headline(format!("ledger {}", ledger.path().display()), &["ledger"]);
         output.answer(&answer)?;
+        if !output.is_json() && not_listed > 0 {
+            output.note(&format!(
+                "keyfence: {not_listed} more claims; `actor show`, `assignment show`, `host show`, `session show` and \
+                 `mailbox inbox ACTOR` list them all"
+            ));
+        }
         if !output.is_json() && status.expiries_too_far > 0 {
             output.note(&format!(
                 "keyfence: {} claims expire more than {} from now, the longest lease that was ever asked for: was a clock \
@@ -106,115 +112,42 @@ impl Status {
 }
 
 /// What is claimed, live or lapsed; [`LISTED_MAX`] of each kind.
-fn claims(context: &Context, ledger: &Ledger, status: &keyfence::Status) -> Result<Vec<Answer>, Failure> {
+fn claims(context: &Context, ledger: &Ledger) -> Result<Vec<Answer>, Failure> {
+    let found = ledger.claims(LISTED_MAX)?;
     let mut claims = Vec::new();
-    gather(&mut claims, status.actors_live + status.actors_lapsed, |page| {
-        let views = ledger.actors(page)?;
-        let claims = views.iter().map(|view| {
-            let claimed = view.row.claim().is_some();
-            let shown = host::lease(context, "actor", &view.row.name, Some(&view.row));
-            Ok(claimed.then(|| claim("actor", view.row.name.as_str(), view.row.name.as_str(), shown)))
-        });
-        Ok((
-            views.last().map(|view| view.number),
-            claims.collect::<Result<_, Failure>>()?,
-        ))
-    })?;
-    gather(&mut claims, status.assignments_running, |page| {
-        let views = ledger.assignments(page)?;
-        let claims = views.iter().map(|view| {
-            let AssignmentState::Running(_) = view.row.state else {
-                return Ok(None);
-            };
-            let shown = assignment::standing(context, ledger, view)?;
-            Ok(Some(claim(
-                "attempt",
-                view.row.id.as_str(),
-                view.row.actor.as_str(),
-                shown,
-            )))
-        });
-        Ok((
-            views.last().map(|view| view.number),
-            claims.collect::<Result<_, Failure>>()?,
-        ))
-    })?;
-    gather(&mut claims, status.messages_claimed + status.messages_lapsed, |page| {
-        let views = ledger.messages(page)?;
-        let last = views.last().map(|view| view.number);
-        let claims = views.into_iter().map(|view| {
-            let claimed = view.row.state_name() == "CLAIMED";
-            let (id, recipient) = (view.row.id.clone(), view.row.recipient.clone());
-            claimed.then(|| {
-                let shown = super::mailbox::standing(context, view);
-                claim("message", id.as_str(), recipient.as_str(), shown)
-            })
-        });
-        Ok((last, claims.collect()))
-    })?;
-    gather(&mut claims, status.hosts_live + status.hosts_lapsed, |page| {
-        let views = ledger.hosts(page)?;
-        let claims = views.iter().map(|view| {
-            let claimed = view.row.claim().is_some();
-            let shown = host::lease(context, "host", &view.row.name, Some(&view.row));
-            claimed.then(|| claim("host", view.row.name.as_str(), view.row.name.as_str(), shown))
-        });
-        Ok((views.last().map(|view| view.number), claims.collect()))
-    })?;
-    gather(&mut claims, status.sessions_claimed, |page| {
-        let views = ledger.sessions(page)?;
-        let claims = views.iter().map(|view| {
-            let SessionState::Claimed(claimed) = &view.row.state else {
-                return Ok(None);
-            };
+    for view in &found.actors {
+        let shown = host::lease(context, "actor", &view.row.name, Some(&view.row));
+        claims.push(claim("actor", &view.row.name, &view.row.name, shown));
+    }
+    for view in &found.assignments {
+        let shown = assignment::standing(context, ledger, view)?;
+        claims.push(claim("attempt", &view.row.id, &view.row.actor, shown));
+    }
+    for view in found.messages {
+        let (id, recipient) = (view.row.id.clone(), view.row.recipient.clone());
+        let shown = super::mailbox::standing(context, ledger, view)?;
+        claims.push(claim("message", &id, &recipient, shown));
+    }
+    for view in &found.hosts {
+        let shown = host::lease(context, "host", &view.row.name, Some(&view.row));
+        claims.push(claim("host", &view.row.name, &view.row.name, shown));
+    }
+    for view in &found.sessions {
+        if let SessionState::Claimed(claimed) = &view.row.state {
             let shown = session::standing(context, ledger, view)?;
-            Ok(Some(claim(
-                "session",
-                view.row.name.as_str(),
-                claimed.generation.host.as_str(),
-                shown,
-            )))
-        });
-        Ok((
-            views.last().map(|view| view.number),
-            claims.collect::<Result<_, Failure>>()?,
-        ))
-    })?;
+            claims.push(claim("session", &view.row.name, &claimed.generation.host, shown));
+        }
+    }
     Ok(claims)
 }
 
-/// The last row's number of a page, and for each of its rows the claim, if it is claimed.
-type Looked = (Option<u64>, Vec<Option<Answer>>);
-
-/// Looks through a list until it has found `there_are` claims or as many as are listed.
-fn gather(
-    claims: &mut Vec<Answer>,
-    there_are: u64,
-    mut look: impl FnMut(Page) -> Result<Looked, Failure>,
-) -> Result<(), Failure> {
-    let mut wanted = usize::try_from(there_are).unwrap_or(usize::MAX).min(LISTED_MAX);
-    let mut page = FIRST_PAGE;
-    while wanted > 0 {
-        let (last, found) = look(page)?;
-        let Some(last) = last else {
-            break;
-        };
-        page = page.after(last);
-        for claim in found.into_iter().flatten().take(wanted) {
-            claims.push(claim);
-            wanted -= 1;
-        }
-    }
-    Ok(())
-}
-
 /// What all claims have in common, from what `show` says of this one.
-fn claim(kind: &str, name: &str, holder: &str, shown: Answer) -> Answer {
+fn claim(kind: &str, name: &Name, holder: &Name, shown: Answer) -> Answer {
     let shown = shown.into_value();
     let mut claim = Answer::plain()
         .with("kind", kind)
-        .with("name", name)
-        .with("holder", holder);
+        .with("name", name.as_str())
+        .with("holder", holder.as_str());
     for field in ["process", "token", "incarnation", "live", "since_ms", "expires_at_ms"] {
         claim = claim.with_some(field, shown.get(field).cloned());
     }

@@ -63,7 +63,10 @@ impl Ledger {
         act: impl FnOnce(&Connection) -> Ended<T>,
     ) -> Result<T, Failure<Error>> {
         if self.source.read_only {
-            return Err(Failure::Store(Error::ReadOnly));
+            return Err(Failure::Store(Error::ReadOnly {
+                path: self.source.path.clone(),
+                why: "it was opened for reading".into(),
+            }));
         }
         let deadline = Deadline::after(timeout);
         let _turn = self.lock.acquire(deadline).map_err(Failure::Store)?;
@@ -119,13 +122,14 @@ pub(crate) fn decided<T>(
     if !step.is_dirty() && !step.is_broken() {
         return abandon(connection, Ok(decision));
     }
+    let only_recorded = !step.wrote();
     match step.finish().and_then(|()| commit(connection)) {
         Ok(()) => Ended {
             answer: Ok(decision),
             sound: true,
         },
-        // A refusal stands whether or not it could be recorded.
-        Err(failure) if decision.is_err() => Ended {
+        // A refusal, and a release that changed nothing, stand whether or not they could be recorded.
+        Err(failure) if decision.is_err() || only_recorded => Ended {
             answer: Ok(decision),
             ..abandon(connection, Err(failure))
         },

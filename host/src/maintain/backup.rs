@@ -21,15 +21,54 @@ const PAGES_AT_ONCE: i32 = 256;
 /// a partial file behind, which [`restore`](super::restore) refuses.
 ///
 /// # Errors
-/// [`Error::Io`] where `to` exists already; [`Error::DiskFull`] and other [`Error`]s of the copy.
+/// [`Error::Exists`] where something is at `to` already; [`Error::Misuse`] where `to` is the name of one of the ledger's own
+/// files; [`Error::Backup`] with what went wrong in writing the copy; other [`Error`]s of reading the ledger.
 pub fn backup(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
-    if !location::create_file(to)? {
-        return Err(Error::io(to, std::io::ErrorKind::AlreadyExists.into()));
+    if location::is_part_of(ledger.path(), to) {
+        return Err(Error::Misuse {
+            what: format!("{} is the name of one of the ledger's own files", to.display()),
+        });
     }
-    copy_to(ledger, to, progress).inspect_err(|_| {
-        // It holds nothing that could be restored, and would only be in the way of the next try.
-        let _ = std::fs::remove_file(to);
-    })
+    if !location::create_file(to).map_err(|error| of_backup(to, error))? {
+        return Err(Error::Exists { path: to.to_owned() });
+    }
+    copy_to(ledger, to, progress)
+        .map_err(|error| {
+            if is_of_the_ledger(&error) {
+                error
+            } else {
+                of_backup(to, error)
+            }
+        })
+        .inspect_err(|_| {
+            // It holds nothing that could be restored, and would only be in the way of the next try.
+            let _ = std::fs::remove_file(to);
+        })
+}
+
+/// Whether an error of a copy is what was found in reading the ledger, and not in writing.
+fn is_of_the_ledger(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Damaged { .. } | Error::Busy { .. } | Error::NotALedger { .. }
+    )
+}
+
+/// Names the backup in what is wrong with it.
+pub(super) fn of_backup(backup: &Path, error: Error) -> Error {
+    // What was looked at may have been a copy of it.
+    let source = if let Error::NotALedger { why, .. } = error {
+        Error::NotALedger {
+            path: backup.to_owned(),
+            why,
+        }
+    } else {
+        error
+    };
+    Error::Backup {
+        path: backup.to_owned(),
+        source: Box::new(source),
+    }
 }
 
 fn copy_to(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {

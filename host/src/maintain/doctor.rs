@@ -16,7 +16,7 @@ use super::{Progress, Stage};
 use crate::error::Error;
 use crate::ledger::Options;
 use crate::store::connection::{Hooks, Owner, Source, check_sqlite_version};
-use crate::store::location;
+use crate::store::location::{self, Standing};
 use crate::store::lock::Deadline;
 use crate::store::schema::{MIGRATIONS, SCHEMA};
 use crate::store::step::cells::corrupt;
@@ -45,6 +45,8 @@ pub struct Finding {
     pub severity: Severity,
     /// A stable word for what was looked at.
     pub topic: &'static str,
+    /// The stable name of the error that it is, where it is damage: what every other call on this ledger answers with.
+    pub error: Option<&'static str>,
     /// What was found.
     pub what: String,
     /// What to do; empty where nothing has to be done.
@@ -69,42 +71,68 @@ impl Report {
             .unwrap_or(Severity::Sound)
     }
 
-    fn add(&mut self, severity: Severity, topic: &'static str, what: impl Into<String>, next: impl Into<String>) {
+    fn sound(&mut self, topic: &'static str, what: impl Into<String>) {
         self.findings.push(Finding {
-            severity,
+            severity: Severity::Sound,
             topic,
+            error: None,
+            what: what.into(),
+            next: String::new(),
+        });
+    }
+
+    fn warn(&mut self, topic: &'static str, what: impl Into<String>, next: impl Into<String>) {
+        self.findings.push(Finding {
+            severity: Severity::Warning,
+            topic,
+            error: None,
             what: what.into(),
             next: next.into(),
         });
     }
 
-    fn sound(&mut self, topic: &'static str, what: impl Into<String>) {
-        self.add(Severity::Sound, topic, what, "");
-    }
-
-    fn warn(&mut self, topic: &'static str, what: impl Into<String>, next: impl Into<String>) {
-        self.add(Severity::Warning, topic, what, next);
-    }
-
     fn fail(&mut self, topic: &'static str, error: &Error) {
-        self.add(Severity::Damage, topic, error.to_string(), error.next());
+        // It is the doctor who is asked.
+        let next = if matches!(error, Error::Damaged { .. }) {
+            "restore a backup: `keyfence restore`".into()
+        } else {
+            error.next()
+        };
+        self.findings.push(Finding {
+            severity: Severity::Damage,
+            topic,
+            error: Some(error.name()),
+            what: error.to_string(),
+            next,
+        });
     }
 }
 
 /// Looks for damage: where the file lies, SQLite and its settings, schema, integrity, counter, history and its hash chain,
-/// rows against both, texts against their digests. Opens the file read-only, looks at one snapshot while others write, and
-/// works on files that [`Ledger::open`](crate::Ledger::open) refuses. Ledgers that are embedded are looked at the same way.
+/// rows against both, texts against their digests. It writes nothing, looks at one snapshot while others write, and
+/// works in places that [`Ledger::open`](crate::Ledger::open) refuses as unsafe. A file that cannot be opened as a ledger
+/// is a finding with the same error that every call answers with.
 ///
 /// A ledger of a million messages and two million events takes tens of seconds, and some 20 MiB of memory.
 #[must_use]
 pub fn doctor(ledger: &Path, options: &Options, progress: &mut dyn FnMut(Progress)) -> Report {
+    examined(&Source::new(ledger, Owner::Keyfence, true), options, progress)
+}
+
+/// The same for a ledger that is embedded in a file of the caller's own ([`Ledger::embedded`](crate::Ledger::embedded)).
+#[must_use]
+pub fn doctor_embedded(file: &Path, options: &Options, progress: &mut dyn FnMut(Progress)) -> Report {
+    examined(&Source::new(file, Owner::Embedding, true), options, progress)
+}
+
+fn examined(source: &Source, options: &Options, progress: &mut dyn FnMut(Progress)) -> Report {
     let mut report = Report::default();
-    look_at_location(ledger, &mut report);
+    look_at_location(&source.path, &mut report);
     match check_sqlite_version(rusqlite::version_number()) {
         Ok(()) => report.sound("sqlite", format!("SQLite {}", rusqlite::version())),
         Err(error) => report.fail("sqlite", &error),
     }
-    if let Err(error) = look_inside(ledger, options, progress, &mut report) {
+    if let Err(error) = look_inside(source, options, progress, &mut report) {
         report.fail("ledger", &error);
     }
     report
@@ -125,48 +153,46 @@ fn look_at_location(ledger: &Path, report: &mut Report) {
 
 /// An error ends the look; damage that is found is reported.
 fn look_inside(
-    ledger: &Path,
+    source: &Source,
     options: &Options,
     progress: &mut dyn FnMut(Progress),
     report: &mut Report,
 ) -> Result<(), Error> {
-    if !ledger.try_exists().map_err(|error| location::storage(ledger, error))? {
+    if location::standing(&source.path)? == Standing::Nothing {
         return Err(Error::LedgerMissing {
-            path: ledger.to_owned(),
+            path: source.path.clone(),
         });
     }
     let hooks = Hooks::default();
     hooks.patience.set(Some(Deadline::after(options.timeout)));
-    let mut source = Source::new(ledger, Owner::Keyfence, true);
-    let connection = source.connect(&hooks)?;
-    if source.check_is_ledger(&connection).is_err() {
-        let embedded = Source::new(ledger, Owner::Embedding, true);
-        if embedded.check_is_ledger(&connection).is_ok() {
-            source = embedded;
+    let reader = source.connect_to_read(&hooks)?;
+    source.check_is_ledger(&reader.connection)?;
+    reader.read(|connection| {
+        match location::bar_to_writing(&source.path) {
+            // It may be read as it lies, and is then not in the mode that it is written in.
+            Some(bar) => report.warn("settings", bar.to_string(), bar.next()),
+            None => look_at_settings(connection, report)?,
         }
-    }
-    source.check_is_ledger(&connection)?;
-    connection.execute_batch("BEGIN")?;
-    look_at_settings(&connection, report)?;
-    hooks.patience.set(None);
-    for (topic, found) in examine(&connection, progress) {
-        match found {
-            Ok(what) => report.sound(topic, what),
-            Err(error) => report.fail(topic, &error),
+        look_at_schema(connection, report)?;
+        hooks.patience.set(None);
+        for (topic, found) in examine(connection, source.owner, progress) {
+            match found {
+                Ok(what) => report.sound(topic, what),
+                Err(error) => report.fail(topic, &error),
+            }
         }
-    }
-    if let Ok(head) = Head::read(&connection) {
-        let far = expiries_too_far(&connection, &head, options.clock.now())?;
-        if far > 0 {
-            report.warn(
-                "clock",
-                format!("{far} claims expire later than any lease that was asked for allows: a clock was set back"),
-                "check the clocks; revoke these claims if their holders are gone",
-            );
+        if let Ok(head) = Head::read(connection) {
+            let far = expiries_too_far(connection, &head, options.clock.now())?;
+            if far > 0 {
+                report.warn(
+                    "clock",
+                    format!("{far} claims expire later than any lease that was asked for allows: a clock was set back"),
+                    "check the clocks; revoke these claims if their holders are gone",
+                );
+            }
         }
-    }
-    connection.execute_batch("ROLLBACK")?;
-    Ok(())
+        Ok(())
+    })
 }
 
 fn look_at_settings(connection: &Connection, report: &mut Report) -> Result<(), Error> {
@@ -183,6 +209,10 @@ fn look_at_settings(connection: &Connection, report: &mut Report) -> Result<(), 
             "the next call that writes sets it; if it does not stay, look for a program that changes it",
         );
     }
+    Ok(())
+}
+
+fn look_at_schema(connection: &Connection, report: &mut Report) -> Result<(), Error> {
     let schema: i64 = connection.query_row("SELECT schema FROM keyfence_ledger", [], |row| row.get(0))?;
     if schema < SCHEMA {
         report.warn(
@@ -196,7 +226,7 @@ fn look_at_settings(connection: &Connection, report: &mut Report) -> Result<(), 
 
 /// Looks for damage and stops at the first.
 pub(super) fn soundness(connection: &Connection, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
-    examine(connection, progress)
+    examine(connection, Owner::Keyfence, progress)
         .into_iter()
         .try_for_each(|(_, found)| found.map(drop))
 }
@@ -205,9 +235,9 @@ pub(super) fn soundness(connection: &Connection, progress: &mut dyn FnMut(Progre
 type Examined = Vec<(&'static str, Result<String, Error>)>;
 
 /// All examinations that look for damage, in one snapshot.
-fn examine(connection: &Connection, progress: &mut dyn FnMut(Progress)) -> Examined {
+fn examine(connection: &Connection, owner: Owner, progress: &mut dyn FnMut(Progress)) -> Examined {
     vec![
-        ("schema", schema(connection)),
+        ("schema", schema(connection, owner)),
         ("integrity", integrity(connection, progress)),
         ("counter", counter(connection)),
         ("history", history(connection, progress)),
@@ -216,9 +246,16 @@ fn examine(connection: &Connection, progress: &mut dyn FnMut(Progress)) -> Exami
     ]
 }
 
-/// Whether tables, indexes and triggers are those of keyfence.
-fn schema(connection: &Connection) -> Result<String, Error> {
+/// Whether the schema's number is the same wherever it stands, and tables, indexes and triggers are those of keyfence.
+fn schema(connection: &Connection, owner: Owner) -> Result<String, Error> {
     let schema: i64 = connection.query_row("SELECT schema FROM keyfence_ledger", [], |row| row.get(0))?;
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if owner == Owner::Keyfence && version != schema {
+        return Err(Error::Damaged {
+            place: "the schema's number".into(),
+            why: format!("user_version says {version}, the ledger's row {schema}"),
+        });
+    }
     let model = Connection::open_in_memory()?;
     let applied = usize::try_from(schema).unwrap_or_default();
     for migration in MIGRATIONS.iter().take(applied) {

@@ -8,6 +8,7 @@
 //! * **R4.** What the replaced ledger had finished stays finished, if it can be read ([`super::salvage`]).
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use keyfence_core::attempt::CloseLost;
@@ -16,20 +17,21 @@ use keyfence_core::lease::Revoked;
 use keyfence_core::refusal::Holder;
 use keyfence_core::session::{Claim, Session, SessionState};
 use keyfence_core::store::{Failure, Place, Table as _, Transaction as _};
-use keyfence_core::{Incarnation, LedgerId, Name, Token, actor, attempt, host, mailbox};
+use keyfence_core::{Incarnation, LedgerId, Name, Reason, Refusal, Token, actor, attempt, host, mailbox};
 use rusqlite::Connection;
 
-use super::backup::{Pages, copy_database, open_plain};
+use super::backup::{Pages, copy_database, of_backup, open_plain};
 use super::doctor::soundness;
 use super::prune::{granted, subject_of};
-use super::salvage;
+use super::salvage::{self, Carried};
 use super::{Progress, Stage};
 use crate::clock::{Clock as _, SystemClock};
-use crate::error::{Error, NOT_A_DATABASE};
+use crate::error::{Error, NOT_A_DATABASE, Outcome};
 use crate::ledger::{Options, decided, told};
-use crate::store::connection::{Hooks, Owner, Source, settle};
-use crate::store::location;
+use crate::store::connection::{Hooks, Identity, Owner, Source, settle};
+use crate::store::location::{self, Standing};
 use crate::store::lock::{Deadline, WriteLock};
+use crate::store::schema::APPLICATION_ID;
 use crate::store::step::cells::corrupt;
 use crate::store::step::head::Head;
 use crate::store::step::{SqliteStep, Texts, failed};
@@ -43,24 +45,37 @@ const AT_ONCE: i64 = 200;
 /// What became of the replaced ledger's work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The replaced ledger was readable: its terminal rows were kept, this many of them that the backup did not have.
-    Kept {
-        /// How many terminal rows were carried over.
-        terminal_rows: u64,
+    /// The replaced ledger was readable: what it had finished was kept, what it had begun since the backup was not.
+    Readable {
+        /// How many terminal rows were carried over that the backup did not have.
+        kept_rows: u64,
+        /// What is gone.
+        dropped: Dropped,
     },
     /// The replaced ledger could not be read: what it had done since the backup is lost.
     Unreadable {
-        /// Why it could not be read.
+        /// Why it could not be read, and where it is kept.
         why: String,
     },
     /// There was no ledger to replace.
     NothingReplaced,
 }
 
+/// What a replaced ledger had and the restored one has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Messages, assignments and sessions that were new since the backup and not finished.
+    pub rows: u64,
+    /// Events since the backup.
+    pub events: u64,
+    /// Tokens that were minted since the backup, whether or not their claims had ended.
+    pub tokens: u64,
+}
+
 /// What a restore did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// The ledger.
+    /// The ledger: always that of the backup, wherever it was restored to.
     pub ledger: LedgerId,
     /// Every token from now on lies above this one.
     pub floor: Token,
@@ -75,26 +90,23 @@ pub struct Restored {
 /// with their incarnation 1,000,000 higher. The counter is lifted above the greatest of: the backup's, the replaced
 /// ledger's where readable, `above`, and the seconds since 1970 times 2^20. Request ids do not survive.
 ///
+/// The ledger keeps its identity, at another path too: it is the same ledger, so that its gates go on. Two of one identity
+/// must never both be worked with; whoever restores at a second path gives the first one up.
+///
 /// Others wait for the ledger's lock meanwhile. Interrupted, it has changed nothing or everything.
 ///
 /// # Errors
-/// [`Error::Busy`]; [`Error::NotALedger`] and [`Error::Damaged`] of the backup, also when it is a copy of another ledger;
-/// other [`Error`]s. Then the ledger is as it was.
+/// [`Error::Backup`] with what is wrong with the backup, also when it is a copy of another ledger; [`Error::Misuse`] when it
+/// is the ledger itself; [`Error::NotALedger`] when `ledger` is something else, which is left alone; [`Error::Busy`]; other
+/// [`Error`]s. Then the ledger is as it was. Refuses with [`Reason::TokenExhausted`] where no token would be left.
 pub fn restore(
     ledger: &Path,
     backup: &Path,
     above: Option<Token>,
     options: &Options,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Restored, Error> {
-    if !options.allow_unsafe_location {
-        location::check(ledger)?;
-    }
-    if !backup.try_exists().map_err(|error| location::storage(backup, error))? {
-        return Err(Error::LedgerMissing {
-            path: backup.to_owned(),
-        });
-    }
+) -> Outcome<Restored> {
+    look_at_both(ledger, backup, options)?;
     location::create_folder(ledger)?;
     let lock = WriteLock::new(ledger, true);
     let deadline = Deadline::after(options.timeout);
@@ -108,31 +120,77 @@ pub fn restore(
     if let Some(head) = replaced.head()
         && head.ledger != before.ledger
     {
-        return Err(Error::NotALedger {
-            path: backup.to_owned(),
-            why: format!("it is a copy of another ledger, {}", before.ledger),
-        });
+        let why = format!(
+            "it is a copy of another ledger, {}, and would replace {}",
+            before.ledger, head.ledger
+        );
+        let path = backup.to_owned();
+        return Err(of_backup(backup, Error::NotALedger { path, why }));
     }
+    let Some(floor) = floor(&before, replaced.head(), above) else {
+        return Ok(Err(Refusal::new(Reason::TokenExhausted)));
+    };
     let plan = Plan {
-        floor: floor(&before, replaced.head(), above)?,
+        floor,
         incarnations: incarnations(&connection, &before, &replaced)?,
         ledger: before.ledger,
     };
-    let (voided, terminal_rows) = plan.carry_out(&connection, options, &replaced, progress)?;
+    let (voided, carried) = plan.carry_out(&connection, options, &replaced, progress)?;
     let lost = match &replaced {
         Replaced::Nothing => Lost::NothingReplaced,
-        Replaced::Readable(..) => Lost::Kept { terminal_rows },
+        Replaced::Readable(old) => Lost::Readable {
+            kept_rows: carried.kept,
+            dropped: Dropped {
+                rows: carried.dropped,
+                events: old.1.event_seq.saturating_sub(before.event_seq),
+                tokens: number(old.1.last_token).saturating_sub(number(before.last_token)),
+            },
+        },
         Replaced::Unreadable(why) => Lost::Unreadable {
             why: keep_aside(ledger, why)?,
         },
     };
     install(&connection, ledger, replaced, deadline, progress).map_err(named)?;
-    Ok(Restored {
+    Ok(Ok(Restored {
         ledger: plan.ledger,
         floor: plan.floor,
         voided,
         lost,
-    })
+    }))
+}
+
+/// Refuses what can be refused before anything is made: what is at both paths, and whether it may be replaced.
+fn look_at_both(ledger: &Path, backup: &Path, options: &Options) -> Result<(), Error> {
+    if location::standing(backup).map_err(|error| of_backup(backup, error))? == Standing::Nothing {
+        let path = backup.to_owned();
+        return Err(of_backup(backup, Error::LedgerMissing { path }));
+    }
+    if location::is_same_file(ledger, backup) {
+        return Err(Error::Misuse {
+            what: format!("{} is the ledger itself, and no backup of it", backup.display()),
+        });
+    }
+    let standing = location::standing(ledger)?;
+    if !options.allow_unsafe_location {
+        location::check(ledger)?;
+    }
+    if standing == Standing::File {
+        let hooks = Hooks::default();
+        hooks.patience.set(Some(Deadline::after(options.timeout)));
+        let source = Source::new(ledger, Owner::Keyfence, true);
+        let identified = source
+            .connect_to_read(&hooks)
+            .and_then(|reader| source.identify(&reader.connection));
+        match identified {
+            Ok(Identity::Empty | Identity::Ledger { .. }) => {}
+            Err(error) => is_unreadable(ledger, error).map(drop)?,
+        }
+    }
+    location::bar_to_writing(ledger).map_or(Ok(()), Err)
+}
+
+fn number(token: Option<Token>) -> u64 {
+    token.map_or(0, Token::get)
 }
 
 /// The file beside the ledger in which the restore is prepared; gone when it is dropped.
@@ -160,15 +218,12 @@ impl Draft {
 
     /// Copies the backup into it, brings it to the newest schema and looks for damage.
     fn fill(&self, backup: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Connection, Error> {
-        let source = Source::new(backup, Owner::Keyfence, true).connect(&Hooks::default())?;
-        copy_database(
-            &source,
-            &mut open_plain(&self.0, Pages::Kept)?,
-            "reading the backup",
-            progress,
-        )
-        .map_err(|error| of_backup(backup, error))?;
-        drop(source);
+        let mut read = || {
+            let reader = Source::new(backup, Owner::Keyfence, true).connect_to_read(&Hooks::default())?;
+            let mut copy = open_plain(&self.0, Pages::Kept)?;
+            reader.read(|source| copy_database(source, &mut copy, "reading the backup", progress))
+        };
+        read().map_err(|error| of_backup(backup, error))?;
         let source = Source::new(&self.0, Owner::Keyfence, false);
         let mut connection = source.connect(&Hooks::default())?;
         source
@@ -184,23 +239,6 @@ impl Drop for Draft {
     fn drop(&mut self) {
         self.remove();
     }
-}
-
-/// Names the backup in what is wrong with its copy.
-fn of_backup(backup: &Path, error: Error) -> Error {
-    if let Error::NotALedger { why, .. } = error {
-        return Error::NotALedger {
-            path: backup.to_owned(),
-            why,
-        };
-    }
-    if let Error::Damaged { place, why } = error {
-        return Error::Damaged {
-            place: format!("the backup {}: {place}", backup.display()),
-            why,
-        };
-    }
-    error
 }
 
 /// What stands where the backup shall go.
@@ -225,17 +263,19 @@ impl Replaced {
         let hooks = Hooks::default();
         hooks.patience.set(Some(deadline));
         let read = source.connect(&hooks).and_then(|mut connection| {
-            source.check_is_ledger(&connection)?;
+            if source.identify(&connection)? == Identity::Empty {
+                return Ok(None);
+            }
             source.prepare(&mut connection)?;
             let head = Head::read(&connection)?;
             salvage::check(&connection)?;
-            Ok((connection, head))
+            Ok(Some((connection, head)))
         });
         hooks.patience.set(None);
         match read {
-            Ok(readable) => Ok(Self::Readable(Box::new(readable))),
-            Err(error) if is_unreadable(&error) => Ok(Self::Unreadable(error.to_string())),
-            Err(error) => Err(error),
+            Ok(Some(readable)) => Ok(Self::Readable(Box::new(readable))),
+            Ok(None) => Ok(Self::Nothing),
+            Err(error) => is_unreadable(ledger, error).map(Self::Unreadable),
         }
     }
 
@@ -247,10 +287,36 @@ impl Replaced {
     }
 }
 
-/// Whether the file is beyond reading, and not merely busy, newer, or somebody else's.
-fn is_unreadable(error: &Error) -> bool {
-    matches!(error, Error::Damaged { .. } | Error::Sqlite(_))
-        || matches!(error, Error::NotALedger { why, .. } if why == NOT_A_DATABASE)
+/// Why a ledger is beyond reading, or the error if it is not: it is merely busy, newer, or no ledger at all. What SQLite
+/// cannot read is taken for a ledger only if it is still marked as one.
+fn is_unreadable(ledger: &Path, error: Error) -> Result<String, Error> {
+    let broken = matches!(error, Error::Damaged { .. } | Error::Sqlite(_));
+    if broken && is_marked(ledger)? {
+        return Ok(error.to_string());
+    }
+    let unknown = broken || matches!(&error, Error::NotALedger { why, .. } if why == NOT_A_DATABASE);
+    Err(if unknown {
+        Error::NotALedger {
+            path: ledger.to_owned(),
+            why: format!(
+                "{NOT_A_DATABASE} that is marked as one; if it is what is left of the ledger, move it away first"
+            ),
+        }
+    } else {
+        error
+    })
+}
+
+/// Whether the file begins as a ledger's does (<https://sqlite.org/fileformat.html>, 1.3). No connection of this process
+/// has it open, so opening it drops no lock.
+fn is_marked(ledger: &Path) -> Result<bool, Error> {
+    let mut header = [0; 72];
+    let read = fs::File::open(ledger).and_then(|mut file| file.read_exact(&mut header));
+    match read {
+        Ok(()) => Ok(header.starts_with(b"SQLite format 3\0") && header.ends_with(&APPLICATION_ID.to_be_bytes())),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(location::storage(ledger, error)),
+    }
 }
 
 /// Keeps a copy of a file that could not be read, before it is written over; returns why and where it is. No connection of
@@ -263,11 +329,11 @@ fn keep_aside(ledger: &Path, why: &str) -> Result<String, Error> {
     Ok(format!("{why}; the file is kept as {}", aside.display()))
 }
 
-/// The token that all later ones lie above.
-fn floor(backup: &Head, replaced: Option<&Head>, above: Option<Token>) -> Result<Token, Error> {
+/// The token that all later ones lie above; `None` where no later one would be left.
+fn floor(backup: &Head, replaced: Option<&Head>, above: Option<Token>) -> Option<Token> {
     let seconds = SystemClock.now().as_ms() / 1_000;
     let by_time = seconds.checked_mul(1 << 20).and_then(Token::presented);
-    [
+    let floor = [
         backup.last_token,
         replaced.and_then(|head| head.last_token),
         above,
@@ -276,10 +342,8 @@ fn floor(backup: &Head, replaced: Option<&Head>, above: Option<Token>) -> Result
     .into_iter()
     .flatten()
     .max()
-    .map_or(Some(Token::FIRST), Token::successor)
-    .ok_or_else(|| Error::Transaction {
-        why: "no token is left above everything that was handed out".into(),
-    })
+    .map_or(Some(Token::FIRST), Token::successor)?;
+    floor.successor().map(|_| floor)
 }
 
 /// The greatest incarnation that the ledgers know, and 1,000,000 more: no new session starts below it (R3).
@@ -305,15 +369,15 @@ struct Plan {
 }
 
 impl Plan {
-    /// Voids, carries over and lifts, in one transaction of the draft's. Returns how many claims were voided and how many
-    /// terminal rows carried over.
+    /// Voids, carries over and lifts, in one transaction of the draft's. Returns how many claims were voided, and what was
+    /// carried over.
     fn carry_out(
         &self,
         draft: &Connection,
         options: &Options,
         replaced: &Replaced,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<(u64, u64), Error> {
+    ) -> Result<(u64, Carried), Error> {
         draft.execute_batch("BEGIN IMMEDIATE")?;
         let subject = subject_of(self.ledger)?;
         let ended = decided(draft, options.clock.now(), |step, now| {
@@ -331,7 +395,7 @@ impl Plan {
                         stage.end();
                         carried
                     }
-                    Replaced::Nothing | Replaced::Unreadable(_) => 0,
+                    Replaced::Nothing | Replaced::Unreadable(_) => Carried::default(),
                 };
                 step.lift(self.floor, self.incarnations);
                 step.append(&Event {

@@ -45,32 +45,44 @@ fn read_all<R: Salvaged>(old: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
-/// Carries over every terminal row of `old` that the step's ledger does not have as terminal; returns how many.
+/// What came of the rows of a replaced ledger.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Carried {
+    /// Terminal rows that were carried over.
+    pub(super) kept: u64,
+    /// Rows that had not ended and that the backup does not know.
+    pub(super) dropped: u64,
+}
+
+/// Carries over every terminal row of `old` that the step's ledger does not have as terminal.
 pub(super) fn carry_over(
     step: &mut SqliteStep<'_>,
     old: &Connection,
     stage: &mut Stage<'_>,
-) -> Result<u64, Failure<Error>> {
-    Ok(carry::<Message>(step, old, stage)?
-        + carry::<Assignment>(step, old, stage)?
-        + carry::<Session>(step, old, stage)?)
+) -> Result<Carried, Failure<Error>> {
+    let mut carried = Carried::default();
+    carry::<Message>(step, old, stage, &mut carried)?;
+    carry::<Assignment>(step, old, stage, &mut carried)?;
+    carry::<Session>(step, old, stage, &mut carried)?;
+    Ok(carried)
 }
 
 fn carry<R: Salvaged>(
     step: &mut SqliteStep<'_>,
     old: &Connection,
     stage: &mut Stage<'_>,
-) -> Result<u64, Failure<Error>> {
+    carried: &mut Carried,
+) -> Result<(), Failure<Error>> {
     let mut statement = old.prepare(R::ALL).map_err(failed)?;
     let mut rows = statement.query([]).map_err(failed)?;
-    let mut carried = 0;
     while let Some(row) = rows.next().map_err(failed)? {
         let stored = R::decode(row)?;
         stage.advance(1);
+        let before: Option<R> = step.get(stored.row.key())?;
         if !stored.row.ends() {
+            carried.dropped += u64::from(before.is_none());
             continue;
         }
-        let before: Option<R> = step.get(stored.row.key())?;
         if before.as_ref().is_some_and(R::ends) {
             continue;
         }
@@ -90,9 +102,9 @@ fn carry<R: Salvaged>(
             .row
             .carry_texts(step, old, stored.number, before.is_none())
             .map_err(failed)?;
-        carried += 1;
+        carried.kept += 1;
     }
-    Ok(carried)
+    Ok(())
 }
 
 /// The end of a message: who did the last act, and under which token.

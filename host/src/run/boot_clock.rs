@@ -17,7 +17,7 @@ const CLOCK: ClockId = ClockId::Boottime;
 const CLOCK: ClockId = ClockId::Monotonic;
 
 /// The time since this machine booted, suspend included.
-pub(super) fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     let time = rustix::time::clock_gettime(CLOCK);
     // Neither field of a clock that counts from boot is ever negative.
     Duration::new(

@@ -22,7 +22,7 @@
 //! Read [`program`] first; `keeper` has the leases, `child` the process group and the terminal.
 
 mod authority;
-mod boot_clock;
+pub(crate) mod boot_clock;
 mod child;
 mod guarded;
 mod interrupt;

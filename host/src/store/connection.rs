@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
+use rusqlite::ffi::ErrorCode;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use uuid::Uuid;
 
 use super::location;
 use super::lock::Deadline;
+use super::reading::{Reader, has_log};
 use super::schema::{APPLICATION_ID, MIGRATIONS};
 use super::step::head::Head;
 use crate::error::Error;
@@ -159,6 +161,19 @@ pub(crate) fn named(path: &Path, error: Error) -> Error {
             why,
         };
     }
+    if let Error::ReadOnly { path: unnamed, why } = &error
+        && unnamed.as_os_str().is_empty()
+    {
+        return location::bar_to_writing(path).unwrap_or_else(|| Error::ReadOnly {
+            path: path.to_owned(),
+            why: why.clone(),
+        });
+    }
+    let cannot_open = matches!(&error, Error::Sqlite(error)
+        if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied)));
+    if cannot_open {
+        return location::cannot_open(path).unwrap_or(error);
+    }
     error
 }
 
@@ -178,21 +193,43 @@ impl Source {
         self.migrations.len().cast_signed() as i64
     }
 
-    /// Opens the file and sets the connection up. The file must be there.
+    /// Opens the file for writing and sets the connection up. The file must be there.
     pub(crate) fn connect(&self, hooks: &Hooks) -> Result<Connection, Error> {
-        self.try_connect(hooks).map_err(|error| named(&self.path, error))
+        let open = || {
+            check_sqlite_version(rusqlite::version_number())?;
+            // The handle is behind a mutex of ours.
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let mut connection = Connection::open_with_flags(location::literal(&self.path)?, flags)?;
+            self.set_up(&mut connection, hooks)?;
+            Ok(connection)
+        };
+        open().map_err(|error| named(&self.path, error))
     }
 
-    fn try_connect(&self, hooks: &Hooks) -> Result<Connection, Error> {
-        check_sqlite_version(rusqlite::version_number())?;
-        let access = if self.read_only {
-            OpenFlags::SQLITE_OPEN_READ_ONLY
-        } else {
-            OpenFlags::SQLITE_OPEN_READ_WRITE
+    /// Opens for writing a file that is a ledger, or empty where one may be made of it.
+    pub(crate) fn connect_to_ledger(&self, hooks: &Hooks, create: bool) -> Result<Connection, Error> {
+        let connection = self.connect(hooks)?;
+        match self.identify(&connection).map_err(|error| named(&self.path, error))? {
+            Identity::Ledger { .. } => Ok(connection),
+            Identity::Empty if create => Ok(connection),
+            Identity::Empty => Err(self.empty()),
+        }
+    }
+
+    /// Opens the file for reading and sets the connection up. The file must be there.
+    pub(crate) fn connect_to_read(&self, hooks: &Hooks) -> Result<Reader, Error> {
+        let open = || {
+            check_sqlite_version(rusqlite::version_number())?;
+            let mut reader = Reader::open(&self.path)?;
+            self.set_up(&mut reader.connection, hooks)?;
+            Ok(reader)
         };
-        // The handle is behind a mutex of ours.
-        let mut connection =
-            Connection::open_with_flags(location::literal(&self.path)?, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        open().map_err(|error| named(&self.path, error))
+    }
+
+    fn set_up(&self, connection: &mut Connection, hooks: &Hooks) -> Result<(), Error> {
+        // Until it is known to be a ledger's, and for a reader always (F2).
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log(&self.path))?;
         let handler = hooks.patience.clone();
         connection.busy_handler(Some(move |tries| handler.wait(tries)))?;
         let handler = hooks.patience.clone();
@@ -218,11 +255,11 @@ impl Source {
         connection.pragma_update(None, "cell_size_check", true)?;
         connection.pragma_update(None, "temp_store", "FILE")?;
         connection.pragma_update(None, "cache_size", -8_000)?;
-        Ok(connection)
+        Ok(())
     }
 
     /// What the file is; looks before anything is written.
-    fn identify(&self, connection: &Connection) -> Result<Identity, Error> {
+    pub(crate) fn identify(&self, connection: &Connection) -> Result<Identity, Error> {
         let application_id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
         let user_version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -278,10 +315,18 @@ impl Source {
     pub(crate) fn check_is_ledger(&self, connection: &Connection) -> Result<(), Error> {
         match self.identify(connection).map_err(|error| named(&self.path, error))? {
             Identity::Ledger { .. } => Ok(()),
-            Identity::Empty => Err(Error::NotALedger {
-                path: self.path.clone(),
-                why: "it is empty".into(),
-            }),
+            Identity::Empty => Err(self.empty()),
+        }
+    }
+
+    fn empty(&self) -> Error {
+        let why = match self.owner {
+            Owner::Keyfence => "it is empty",
+            Owner::Embedding => "no ledger is embedded in it",
+        };
+        Error::NotALedger {
+            path: self.path.clone(),
+            why: why.into(),
         }
     }
 
@@ -296,13 +341,17 @@ impl Source {
         if self.read_only {
             return match identity {
                 Identity::Ledger { schema } if schema == self.known() => Ok(()),
-                Identity::Ledger { .. } => Err(Error::ReadOnly),
-                Identity::Empty => Err(Error::NotALedger {
+                Identity::Ledger { schema } => Err(Error::ReadOnly {
                     path: self.path.clone(),
-                    why: "it is empty".into(),
+                    why: format!(
+                        "its schema {schema} is older than {}, and a reader migrates nothing",
+                        self.known()
+                    ),
                 }),
+                Identity::Empty => Err(self.empty()),
             };
         }
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
         make_durable(connection)?;
         match identity {
             Identity::Ledger { schema } if schema == self.known() => {}
@@ -356,7 +405,7 @@ impl Source {
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Identity {
+pub(crate) enum Identity {
     /// Nothing yet.
     Empty,
     /// A ledger of this schema.

@@ -8,6 +8,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+
 use crate::error::Error;
 
 /// The folder that a file lies in.
@@ -31,6 +34,117 @@ pub(crate) fn sync_folder_of(path: &Path) -> Result<(), Error> {
         .map_err(|error| Error::io(folder, error))
 }
 
+/// What stands where a ledger is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nothing.
+    Nothing,
+    /// A file.
+    File,
+}
+
+/// Looks without opening anything.
+pub(crate) fn standing(path: &Path) -> Result<Standing, Error> {
+    let other = |why: &str| Error::NotALedger {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    };
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => Ok(Standing::File),
+        Ok(metadata) if metadata.is_dir() => Err(other("it is a folder")),
+        Ok(_) => Err(other("it is no regular file")),
+        Err(error) if error.kind() == ErrorKind::NotFound => match fs::symlink_metadata(path) {
+            Ok(_) => Err(other("it is a symbolic link to nothing")),
+            Err(_) => Ok(Standing::Nothing),
+        },
+        Err(error) => Err(storage(path, error)),
+    }
+}
+
+/// What the names of the files beside a ledger end with: SQLite's, the writers' queue, the draft of a restore.
+const BESIDE: [&str; 5] = ["-wal", "-shm", "-journal", "-lock", "-restoring"];
+
+/// Whether `path` names the ledger or one of the files beside it, there or not.
+pub(crate) fn is_part_of(ledger: &Path, path: &Path) -> bool {
+    let folder = |path: &Path| fs::canonicalize(folder_of(path)).ok();
+    let (Some(own), Some(name)) = (ledger.file_name(), path.file_name()) else {
+        return false;
+    };
+    let (own, name) = (own.as_encoded_bytes(), name.as_encoded_bytes());
+    let named_so = name
+        .strip_prefix(own)
+        .is_some_and(|rest| rest.is_empty() || BESIDE.iter().any(|suffix| rest == suffix.as_bytes()));
+    named_so && folder(ledger).is_some_and(|own| folder(path) == Some(own))
+}
+
+/// Whether two paths lead to one file.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// Why this process may not write the ledger: its file, or the folder that SQLite keeps its log in.
+pub(crate) fn bar_to_writing(path: &Path) -> Option<Error> {
+    [path, folder_of(path)].into_iter().find_map(|place| {
+        let errno = denied(place, Access::WRITE_OK)?;
+        Some(Error::ReadOnly {
+            // The working folder by its name: `.` says nothing to who reads this.
+            path: std::path::absolute(place).unwrap_or_else(|_| place.to_owned()),
+            why: why_denied(place, errno, "write it"),
+        })
+    })
+}
+
+/// Why this process cannot get at the file: rights that it lacks on the way there, for reading or for writing.
+fn bar(path: &Path) -> Option<Error> {
+    let folder = folder_of(path);
+    let no_way_in = denied(folder, Access::EXEC_OK).map(|errno| (folder, errno, "enter it"));
+    let obstacle = no_way_in.or_else(|| Some((path, denied(path, Access::READ_OK)?, "read it")));
+    match obstacle {
+        Some((place, errno, act)) => Some(Error::PermissionDenied {
+            path: place.to_owned(),
+            why: why_denied(place, errno, act),
+        }),
+        None => bar_to_writing(path),
+    }
+}
+
+/// Whether the system denies this process, with the rights that it acts with, access to what is there.
+fn denied(place: &Path, access: Access) -> Option<Errno> {
+    match accessat(CWD, place, access, AtFlags::EACCESS) {
+        Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => Some(errno),
+        // What is not there denies nothing; what cannot be asked is found out by whoever opens it.
+        Ok(()) | Err(_) => None,
+    }
+}
+
+fn why_denied(place: &Path, errno: Errno, act: &str) -> String {
+    match errno {
+        Errno::ROFS => "its file system is mounted read-only".into(),
+        Errno::PERM => "it is marked as immutable".into(),
+        _ => {
+            let me = rustix::process::geteuid().as_raw();
+            match fs::metadata(place) {
+                Ok(metadata) => format!(
+                    "user {me} may not {act} (its owner is user {}, its mode {:04o})",
+                    metadata.uid(),
+                    metadata.mode() & 0o7777
+                ),
+                Err(_) => format!("user {me} may not {act}"),
+            }
+        }
+    }
+}
+
+/// Names an error of SQLite's that it has no words for: it could not open the file or one of those beside it.
+pub(crate) fn cannot_open(path: &Path) -> Option<Error> {
+    bar(path).or_else(|| {
+        let room = rustix::fs::statvfs(folder_of(path)).ok()?;
+        let full = room.f_bavail == 0 || (room.f_files > 0 && room.f_favail == 0);
+        full.then_some(Error::DiskFull)
+    })
+}
+
 /// What is wrong with the places of a ledger, worst first; nothing if they are safe.
 pub(crate) fn concerns(path: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
     let mut concerns = Vec::new();
@@ -38,9 +152,8 @@ pub(crate) fn concerns(path: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
     let mut concern = |place: &Path, why: &str| concerns.push((place.to_owned(), why.to_owned()));
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_symlink() => concern(path, "it is a symbolic link"),
-        Ok(metadata) if !metadata.is_file() => concern(path, "it is not a regular file"),
         Ok(metadata) => {
-            if metadata.nlink() > 1 {
+            if metadata.is_file() && metadata.nlink() > 1 {
                 concern(
                     path,
                     "it has more than one name, and SQLite's log only follows one of them",
@@ -51,7 +164,7 @@ pub(crate) fn concerns(path: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
             }
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(Error::io(path, error)),
+        Err(error) => return Err(storage(path, error)),
     }
     match fs::metadata(folder) {
         Ok(metadata) => {
@@ -63,7 +176,7 @@ pub(crate) fn concerns(path: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
             }
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(Error::io(folder, error)),
+        Err(error) => return Err(storage(folder, error)),
     }
     Ok(concerns)
 }
@@ -129,7 +242,7 @@ pub(crate) fn create_folder(path: &Path) -> Result<(), Error> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => sync_folder_of(folder),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(Error::io(folder, error)),
+        Err(error) => Err(storage(folder, error)),
     }
 }
 
@@ -150,7 +263,10 @@ pub(crate) fn storage(path: &Path, error: io::Error) -> Error {
     if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
         Error::DiskFull
     } else if matches!(kind, ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) {
-        Error::ReadOnly
+        bar(path).unwrap_or_else(|| Error::PermissionDenied {
+            path: path.to_owned(),
+            why: error.to_string(),
+        })
     } else {
         Error::io(path, error)
     }

@@ -6,7 +6,7 @@ use keyfence_core::host::Host;
 use keyfence_core::store::{Failure, Place};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::{ActorView, AssignmentView, HostView, MessageView, Page, SessionView, list};
+use super::{ActorView, AssignmentView, Claims, HostView, MessageView, Page, SessionView, list, texts};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::store::step::cells::Cells;
@@ -83,11 +83,99 @@ pub(crate) fn open_messages(connection: &Connection, recipient: &Name, page: Pag
     Ok(views)
 }
 
+/// The claims of each kind, found without a look at what is finished.
+pub(super) fn claims(connection: &Connection, limit: usize) -> Result<Claims, Error> {
+    Ok(Claims {
+        actors: claimed(
+            connection,
+            "SELECT name FROM keyfence_actor WHERE token IS NOT NULL ORDER BY number LIMIT ?1",
+            limit,
+            |key| query_one(connection, Actor::SQL.select, [key], actor_view),
+        )?,
+        assignments: claimed(
+            connection,
+            "SELECT id FROM keyfence_assignment WHERE state = 1 ORDER BY number LIMIT ?1",
+            limit,
+            |key| query_one(connection, assignment::SELECT, [key], assignment_view),
+        )?,
+        messages: claimed(
+            connection,
+            "SELECT id FROM keyfence_message INDEXED BY keyfence_message_open \
+             WHERE ended_at_ms IS NULL AND state = 1 ORDER BY number LIMIT ?1",
+            limit,
+            |key| query_one(connection, MESSAGE, [key], message_view),
+        )?,
+        hosts: claimed(
+            connection,
+            "SELECT name FROM keyfence_host WHERE token IS NOT NULL ORDER BY number LIMIT ?1",
+            limit,
+            |key| query_one(connection, Host::SQL.select, [key], host_view),
+        )?,
+        sessions: claimed(
+            connection,
+            "SELECT name FROM keyfence_session WHERE state = 1 ORDER BY number LIMIT ?1",
+            limit,
+            |key| query_one(connection, session::SELECT, [key], session_view),
+        )?,
+    })
+}
+
+/// Reads the rows whose keys `sql` finds.
+fn claimed<T>(
+    connection: &Connection,
+    sql: &str,
+    limit: usize,
+    mut view: impl FnMut(&str) -> Result<Option<T>, Failure<Error>>,
+) -> Result<Vec<T>, Error> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut keys = statement.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    let mut views = Vec::new();
+    while let Some(key) = keys.next()? {
+        let key: String = key.get(0)?;
+        views.extend(view(&key)?);
+    }
+    Ok(views)
+}
+
+fn actor_view(row: &Row<'_>) -> Result<ActorView, Failure<Error>> {
+    let stored = lease::decode::<Actor>(row)?;
+    Ok(ActorView {
+        number: number(stored.number),
+        row: stored.row,
+    })
+}
+
+fn host_view(row: &Row<'_>) -> Result<HostView, Failure<Error>> {
+    let stored = lease::decode::<Host>(row)?;
+    Ok(HostView {
+        number: number(stored.number),
+        row: stored.row,
+    })
+}
+
+fn assignment_view(row: &Row<'_>) -> Result<AssignmentView, Failure<Error>> {
+    let stored = assignment::decode(row)?;
+    Ok(AssignmentView {
+        number: number(stored.number),
+        row: stored.row,
+        result: None,
+    })
+}
+
+fn session_view(row: &Row<'_>) -> Result<SessionView, Failure<Error>> {
+    let stored = session::decode(row)?;
+    Ok(SessionView {
+        number: number(stored.number),
+        row: stored.row,
+        result: None,
+    })
+}
+
 /// The result in the row of an assignment or a session.
-fn result_of(connection: &Connection, sql: &str, place: i64) -> Result<Option<Vec<u8>>, Error> {
+fn result_of(connection: &Connection, sql: &str, number: u64) -> Result<Option<Vec<u8>>, Error> {
     let result: Option<Option<Vec<u8>>> = connection
         .prepare_cached(sql)?
-        .query_row([place], |row| row.get(0))
+        .query_row([number.cast_signed()], |row| row.get(0))
         .optional()?;
     Ok(result.flatten())
 }
@@ -98,15 +186,7 @@ impl Ledger {
     /// # Errors
     /// [`Error`]: they could not be read.
     pub fn actors(&self, page: Page) -> Result<Vec<ActorView>, Error> {
-        self.read(|connection| {
-            list(connection, Actor::SQL.page, page, |row| {
-                let stored = lease::decode::<Actor>(row)?;
-                Ok(ActorView {
-                    number: number(stored.number),
-                    row: stored.row,
-                })
-            })
-        })
+        self.read(|connection| list(connection, Actor::SQL.page, page, actor_view))
     }
 
     /// An actor's lease; `None` if it was never claimed.
@@ -114,13 +194,7 @@ impl Ledger {
     /// # Errors
     /// [`Error`]: it could not be read.
     pub fn actor(&self, name: &Name) -> Result<Option<ActorView>, Error> {
-        self.read(|connection| {
-            let stored = query_one(connection, Actor::SQL.select, [name.as_str()], lease::decode::<Actor>)?;
-            Ok(stored.map(|stored| ActorView {
-                number: number(stored.number),
-                row: stored.row,
-            }))
-        })
+        self.read(|connection| Ok(query_one(connection, Actor::SQL.select, [name.as_str()], actor_view)?))
     }
 
     /// A page of the host leases.
@@ -128,15 +202,7 @@ impl Ledger {
     /// # Errors
     /// [`Error`]: they could not be read.
     pub fn hosts(&self, page: Page) -> Result<Vec<HostView>, Error> {
-        self.read(|connection| {
-            list(connection, Host::SQL.page, page, |row| {
-                let stored = lease::decode::<Host>(row)?;
-                Ok(HostView {
-                    number: number(stored.number),
-                    row: stored.row,
-                })
-            })
-        })
+        self.read(|connection| list(connection, Host::SQL.page, page, host_view))
     }
 
     /// A host's lease; `None` if it was never registered.
@@ -144,13 +210,7 @@ impl Ledger {
     /// # Errors
     /// [`Error`]: it could not be read.
     pub fn host(&self, name: &Name) -> Result<Option<HostView>, Error> {
-        self.read(|connection| {
-            let stored = query_one(connection, Host::SQL.select, [name.as_str()], lease::decode::<Host>)?;
-            Ok(stored.map(|stored| HostView {
-                number: number(stored.number),
-                row: stored.row,
-            }))
-        })
+        self.read(|connection| Ok(query_one(connection, Host::SQL.select, [name.as_str()], host_view)?))
     }
 
     /// A page of the assignments, without their results.
@@ -158,37 +218,25 @@ impl Ledger {
     /// # Errors
     /// [`Error`]: they could not be read.
     pub fn assignments(&self, page: Page) -> Result<Vec<AssignmentView>, Error> {
-        self.read(|connection| {
-            list(connection, assignment::PAGE, page, |row| {
-                let stored = assignment::decode(row)?;
-                Ok(AssignmentView {
-                    number: number(stored.number),
-                    row: stored.row,
-                    result: None,
-                })
-            })
-        })
+        self.read(|connection| list(connection, assignment::PAGE, page, assignment_view))
     }
 
     /// An assignment with its result; `None` if there is none of this id.
     ///
     /// # Errors
-    /// [`Error`]: it could not be read.
+    /// [`Error::Damaged`] also where the result is not what its digest says; other [`Error`]s: it could not be read.
     pub fn assignment(&self, id: &Name) -> Result<Option<AssignmentView>, Error> {
         self.read(|connection| {
-            let Some(stored) = query_one(connection, assignment::SELECT, [id.as_str()], assignment::decode)? else {
+            let Some(view) = query_one(connection, assignment::SELECT, [id.as_str()], assignment_view)? else {
                 return Ok(None);
             };
             let result = result_of(
                 connection,
                 "SELECT result FROM keyfence_assignment WHERE number = ?1",
-                stored.number,
+                view.number,
             )?;
-            Ok(Some(AssignmentView {
-                number: number(stored.number),
-                row: stored.row,
-                result,
-            }))
+            texts::check_assignment(&view.row, result.as_deref())?;
+            Ok(Some(AssignmentView { result, ..view }))
         })
     }
 
@@ -203,27 +251,21 @@ impl Ledger {
     /// A message with all its texts; `None` if there is none of this id.
     ///
     /// # Errors
-    /// [`Error`]: it could not be read.
+    /// [`Error::Damaged`] also where a text is missing or not what its digest says; other [`Error`]s: it could not be read.
     pub fn message(&self, id: &Name) -> Result<Option<MessageView>, Error> {
         self.read(|connection| {
-            let Some(view) = query_one(connection, MESSAGE, [id.as_str()], message_view)? else {
+            let whole = query_one(connection, texts::MESSAGE, [id.as_str()], |row| {
+                let texts = texts::check_message(row)?;
+                Ok((texts.body, texts.result, texts.reason))
+            })?;
+            let Some((body, result, reason)) = whole else {
                 return Ok(None);
             };
-            let place = view.number.cast_signed();
-            let body = result_of(connection, "SELECT body FROM keyfence_body WHERE number = ?1", place)?;
-            let result = result_of(
-                connection,
-                "SELECT result FROM keyfence_message WHERE number = ?1",
-                place,
-            )?;
-            let reason: Option<Option<String>> = connection
-                .prepare_cached("SELECT reason FROM keyfence_reason WHERE number = ?1")?
-                .query_row([place], |row| row.get(0))
-                .optional()?;
-            Ok(Some(MessageView {
+            let view = query_one(connection, MESSAGE, [id.as_str()], message_view)?;
+            Ok(view.map(|view| MessageView {
                 body,
                 result,
-                reason: reason.flatten(),
+                reason,
                 ..view
             }))
         })
@@ -234,37 +276,25 @@ impl Ledger {
     /// # Errors
     /// [`Error`]: they could not be read.
     pub fn sessions(&self, page: Page) -> Result<Vec<SessionView>, Error> {
-        self.read(|connection| {
-            list(connection, session::PAGE, page, |row| {
-                let stored = session::decode(row)?;
-                Ok(SessionView {
-                    number: number(stored.number),
-                    row: stored.row,
-                    result: None,
-                })
-            })
-        })
+        self.read(|connection| list(connection, session::PAGE, page, session_view))
     }
 
     /// A session with its result; `None` if it was never claimed.
     ///
     /// # Errors
-    /// [`Error`]: it could not be read.
+    /// [`Error::Damaged`] also where the result is not what its digest says; other [`Error`]s: it could not be read.
     pub fn session(&self, name: &Name) -> Result<Option<SessionView>, Error> {
         self.read(|connection| {
-            let Some(stored) = query_one(connection, session::SELECT, [name.as_str()], session::decode)? else {
+            let Some(view) = query_one(connection, session::SELECT, [name.as_str()], session_view)? else {
                 return Ok(None);
             };
             let result = result_of(
                 connection,
                 "SELECT result FROM keyfence_session WHERE number = ?1",
-                stored.number,
+                view.number,
             )?;
-            Ok(Some(SessionView {
-                number: number(stored.number),
-                row: stored.row,
-                result,
-            }))
+            texts::check_session(&view.row, result.as_deref())?;
+            Ok(Some(SessionView { result, ..view }))
         })
     }
 }

@@ -8,14 +8,13 @@ use crate::error::Error;
 use crate::store::step::head::Head;
 use crate::store::step::rows::number_of;
 
-/// The tables that have claims with an expiry.
-const CLAIMS: [&str; 5] = [
-    "keyfence_actor",
-    "keyfence_host",
-    "keyfence_assignment",
-    "keyfence_message",
-    "keyfence_session",
-];
+/// Where claims with an expiry are. Those of messages are found in the index of what is open, however many are finished.
+const CLAIMS: [&str; 5] = [ACTORS, HOSTS, ASSIGNMENTS, MESSAGES, SESSIONS];
+const ACTORS: &str = "keyfence_actor WHERE true";
+const HOSTS: &str = "keyfence_host WHERE true";
+const ASSIGNMENTS: &str = "keyfence_assignment WHERE state = 1";
+const MESSAGES: &str = "keyfence_message INDEXED BY keyfence_message_open WHERE ended_at_ms IS NULL";
+const SESSIONS: &str = "keyfence_session WHERE true";
 
 fn count(connection: &Connection, sql: &str, at: i64) -> Result<u64, Error> {
     let count: i64 = connection.prepare_cached(sql)?.query_row([at], |row| row.get(0))?;
@@ -23,9 +22,9 @@ fn count(connection: &Connection, sql: &str, at: i64) -> Result<u64, Error> {
 }
 
 /// How many rows of a table are in each state: an array by the state's number.
-fn states<const N: usize>(connection: &Connection, table: &str) -> Result<[u64; N], Error> {
+fn states<const N: usize>(connection: &Connection, table: &str, rows: &str) -> Result<[u64; N], Error> {
     let mut counts = [0; N];
-    let mut statement = connection.prepare_cached(&format!("SELECT state, count(*) FROM {table} GROUP BY state"))?;
+    let mut statement = connection.prepare_cached(&format!("SELECT state, count(*) FROM {rows} GROUP BY state"))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let state: usize = row.get::<_, i64>(0)?.try_into().unwrap_or(usize::MAX);
@@ -48,10 +47,10 @@ pub(crate) fn expiries_too_far(connection: &Connection, head: &Head, now: TimeMs
     let furthest = number_of(now.as_ms().saturating_add(head.longest_ttl_ms));
     CLAIMS
         .iter()
-        .map(|table| {
+        .map(|claims| {
             count(
                 connection,
-                &format!("SELECT count(*) FROM {table} WHERE expires_at_ms > ?1"),
+                &format!("SELECT count(*) FROM {claims} AND expires_at_ms > ?1"),
                 furthest,
             )
         })
@@ -62,23 +61,25 @@ pub(crate) fn expiries_too_far(connection: &Connection, head: &Head, now: TimeMs
 pub(super) fn take(connection: &Connection, now: TimeMs) -> Result<Status, Error> {
     let head = Head::read(connection)?;
     let at = number_of(now.as_ms());
-    let live = |table: &str| {
+    let live = |claims: &str| {
         count(
             connection,
-            &format!("SELECT count(*) FROM {table} WHERE expires_at_ms > ?1"),
+            &format!("SELECT count(*) FROM {claims} AND expires_at_ms > ?1"),
             at,
         )
     };
-    let lapsed = |table: &str| {
+    let lapsed = |claims: &str| {
         count(
             connection,
-            &format!("SELECT count(*) FROM {table} WHERE expires_at_ms <= ?1"),
+            &format!("SELECT count(*) FROM {claims} AND expires_at_ms <= ?1"),
             at,
         )
     };
-    let [created, running, completed, blocked, failed, _pruned] = states::<6>(connection, "keyfence_assignment")?;
-    let [new, _claimed, done, dead, _pruned] = states::<5>(connection, "keyfence_message")?;
-    let [free, claimed, finished, _pruned] = states::<4>(connection, "keyfence_session")?;
+    let [created, running, completed, blocked, failed, _pruned] =
+        states::<6>(connection, "keyfence_assignment", "keyfence_assignment")?;
+    let [new, ..] = states::<5>(connection, "keyfence_message", MESSAGES)?;
+    let [.., done, dead, _pruned] = states::<5>(connection, "keyfence_message", "keyfence_message WHERE state >= 2")?;
+    let [free, claimed, finished, _pruned] = states::<4>(connection, "keyfence_session", "keyfence_session")?;
     let first_event: Option<i64> = connection
         .prepare_cached("SELECT min(seq) FROM keyfence_event")?
         .query_row(params![], |row| row.get(0))?;
@@ -90,16 +91,16 @@ pub(super) fn take(connection: &Connection, now: TimeMs) -> Result<Status, Error
         counter: head.last_token,
         last_event: head.event_seq,
         first_event: first_event.unwrap_or_default().cast_unsigned(),
-        actors_live: live("keyfence_actor")?,
-        actors_lapsed: lapsed("keyfence_actor")?,
-        hosts_live: live("keyfence_host")?,
-        hosts_lapsed: lapsed("keyfence_host")?,
+        actors_live: live(ACTORS)?,
+        actors_lapsed: lapsed(ACTORS)?,
+        hosts_live: live(HOSTS)?,
+        hosts_lapsed: lapsed(HOSTS)?,
         assignments_created: created,
         assignments_running: running,
         assignments_finished: completed + blocked + failed,
         messages_new: new,
-        messages_claimed: live("keyfence_message")?,
-        messages_lapsed: lapsed("keyfence_message")?,
+        messages_claimed: live(MESSAGES)?,
+        messages_lapsed: lapsed(MESSAGES)?,
         messages_done: done,
         messages_dead: dead,
         sessions_claimed: claimed,

@@ -1,6 +1,7 @@
 //! A shop with a ledger of its own, for tests of the real command.
 #![expect(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -148,6 +149,58 @@ impl Shop {
     pub(crate) fn events(&self) -> usize {
         self.ask("events").json.as_array().unwrap().len()
     }
+}
+
+/// Says that a test, or a part of it, cannot run here, and why. The test command of the README prints it at its end. Where
+/// CI is set everything must run.
+#[track_caller]
+pub(crate) fn skip(test: &str, why: &str) {
+    let in_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
+    assert!(!in_ci, "{test} must run where CI is set: {why}");
+    eprintln!("skipped: {test}: {why}");
+    if let Some(file) = std::env::var_os("KEYFENCE_SKIPPED") {
+        let mut file = std::fs::File::options().append(true).create(true).open(file).unwrap();
+        // One write, so that lines of tests that run at once do not mix.
+        file.write_all(format!("{test}: {why}\n").as_bytes()).unwrap();
+    }
+}
+
+/// Whether a command that permissions bind can be run; skips the test otherwise.
+#[track_caller]
+pub(crate) fn permissions_bind(test: &str) -> bool {
+    let mut nothing = ordinary(Command::new("true"));
+    let bound = nothing.output();
+    let binds = bound.as_ref().is_ok_and(|output| output.status.success());
+    if !binds {
+        skip(
+            test,
+            &format!("permissions do not bind root, and setpriv does not work: {bound:?}"),
+        );
+    }
+    binds
+}
+
+/// The command as an ordinary user's: permissions do not bind a superuser who has all his capabilities.
+pub(crate) fn ordinary(command: Command) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        return command;
+    }
+    let mut bound = Command::new("setpriv");
+    bound
+        .args(["--bounding-set=-all", "--inh-caps=-all"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (variable, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(variable, value),
+            None => bound.env_remove(variable),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        bound.current_dir(folder);
+    }
+    bound.stdin(Stdio::null());
+    bound
 }
 
 /// A child that does not outlive a test that fails.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
 use super::Bench;
@@ -64,15 +64,24 @@ pub fn run(program: &Path, arguments: &[&str]) -> Result<Run> {
     })
 }
 
-/// The command beside this program, as cargo builds them.
-fn command() -> Result<PathBuf> {
+/// Builds the command from the same sources, beside this program, so that what is measured is never an older one.
+///
+/// # Errors
+/// When cargo cannot build it.
+pub fn command() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     let path = here.with_file_name("keyfence");
-    anyhow::ensure!(
-        path.exists(),
-        "{} is not there: cargo build --release -p keyfence",
-        path.display()
-    );
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "keyfence", "--manifest-path"]);
+    cargo.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"));
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let status = cargo
+        .status()
+        .context("cannot run cargo, which builds the command to measure")?;
+    ensure!(status.success(), "cargo could not build the command to measure");
+    ensure!(path.exists(), "cargo did not build {}", path.display());
     Ok(path)
 }
 

@@ -41,7 +41,7 @@ fn answer<T>(called: Called<T>) -> Answer<T> {
             | Error::LedgerMissing { .. }
             | Error::NotALedger { .. }
             | Error::SchemaNewer { .. }
-            | Error::ReadOnly
+            | Error::ReadOnly { .. }
             | Error::DiskFull
             | Error::UnsafeLocation { .. }
             | Error::SqliteTooOld { .. }

@@ -1,7 +1,7 @@
 //! Actor and attempt: one actor, two processes that both believe they are it.
 
-use keyfence::core::actor::{Acquire, Released};
-use keyfence::core::attempt::{self, AssignmentState, Create};
+use keyfence::core::actor::{Acquire, ActorGrant, Released};
+use keyfence::core::attempt::{self, AssignmentState, AttemptGrant, Create};
 use keyfence::core::{Name, ProcessId, Token, Ttl};
 use keyfence::run::{Plan, Report, Written, work};
 use keyfence::{Ledger, fresh};
@@ -15,8 +15,9 @@ const ACTOR: &str = "operator-course";
 pub(super) fn play(stage: &Stage, story: &mut Story) -> Observed {
     story.title(
         "One closing shift, two people who think it is theirs",
-        "Only one may count the till, lock the freezer and set the alarm. A process that crashed and was restarted is \
-         the\nsame story: for a moment there are two, and both say they are operator-course.",
+        "Only one may count the till, lock the freezer and set the alarm. A process that\n\
+         crashed and was restarted is the same story: for a moment there are two, and\n\
+         both say they are operator-course.",
     );
     let wrong = wrong_way(stage, story)?;
     let (ledger_a, ledger_b) = (stage.open()?, stage.open()?);
@@ -24,6 +25,7 @@ pub(super) fn play(stage: &Stage, story: &mut Story) -> Observed {
     let (process_b, lease_b, lease_a) = (lease.process_b, lease.token_b, lease.token_a);
     let (attempts, attempt_id) = attempts(story, &ledger_b, process_b, lease_b, lease_a)?;
     let run = whole_run(story, &ledger_a, &ledger_b)?;
+    let third = third_act(stage, story, &ledger_a, &ledger_b)?;
     Ok(json!({
         "actor_lease_cas": lease.observed,
         "execution_attempt_fencing": attempts,
@@ -37,6 +39,7 @@ pub(super) fn play(stage: &Stage, story: &mut Story) -> Observed {
         "second_process_did_any_work": run.second_worked,
         "attempt_id": attempt_id,
         "name_alone": wrong,
+        "third_act": third,
     }))
 }
 
@@ -71,20 +74,44 @@ struct LeaseAct {
     token_b: Token,
 }
 
+/// Asks for the key of operator-course.
+fn lease_for(process: ProcessId) -> Result<Acquire, Failure> {
+    Ok(Acquire {
+        actor: name(ACTOR)?,
+        process,
+        ttl: Ttl::ACTOR_LEASE,
+    })
+}
+
+fn create(ledger: &Ledger, assignment: &str) -> Result<(), Failure> {
+    let create = Create {
+        id: name(assignment)?,
+        actor: name(ACTOR)?,
+        retry_of: None,
+    };
+    let _ = granted(ledger.call().assignment_create(&create)?)?;
+    Ok(())
+}
+
+/// Asks for an attempt under this key.
+fn attempt_at(assignment: &str, process: ProcessId, lease_token: Token) -> Result<attempt::Acquire, Failure> {
+    Ok(attempt::Acquire {
+        assignment: name(assignment)?,
+        actor: name(ACTOR)?,
+        process,
+        lease_token,
+        attempt: fresh::attempt(),
+        ttl: Ttl::ATTEMPT,
+    })
+}
+
 /// The lease is a compare-and-set: B is refused while A holds it, and gets a greater number afterwards.
 fn lease(story: &mut Story, ledger_a: &Ledger, ledger_b: &Ledger) -> Result<LeaseAct, Failure> {
     let (process_a, process_b) = (fresh::process(), fresh::process());
-    let ask = |process| -> Result<Acquire, Failure> {
-        Ok(Acquire {
-            actor: name(ACTOR)?,
-            process,
-            ttl: Ttl::ACTOR_LEASE,
-        })
-    };
-    let by_a = granted(ledger_a.call().actor_acquire(&ask(process_a)?)?)?;
-    let by_b = ledger_b.call().actor_acquire(&ask(process_b)?)?;
+    let by_a = granted(ledger_a.call().actor_acquire(&lease_for(process_a)?)?)?;
+    let by_b = ledger_b.call().actor_acquire(&lease_for(process_b)?)?;
     let released = granted(ledger_a.call().actor_release(&by_a.grant)?)?;
-    let now_b = granted(ledger_b.call().actor_acquire(&ask(process_b)?)?)?;
+    let now_b = granted(ledger_b.call().actor_acquire(&lease_for(process_b)?)?)?;
     let was_released = matches!(released, Released::Now);
 
     story.act("2. The right way: one numbered key for operator-course");
@@ -116,24 +143,9 @@ fn attempts(
     lease_token: Token,
     stale_token: Token,
 ) -> Result<(Value, String), Failure> {
-    for id in ["count-the-till", "lock-the-freezer"] {
-        let create = Create {
-            id: name(id)?,
-            actor: name(ACTOR)?,
-            retry_of: None,
-        };
-        let _ = granted(ledger.call().assignment_create(&create)?)?;
-    }
-    let ask = |assignment: &str, lease_token| -> Result<attempt::Acquire, Failure> {
-        Ok(attempt::Acquire {
-            assignment: name(assignment)?,
-            actor: name(ACTOR)?,
-            process,
-            lease_token,
-            attempt: fresh::attempt(),
-            ttl: Ttl::ATTEMPT,
-        })
-    };
+    create(ledger, "count-the-till")?;
+    create(ledger, "lock-the-freezer")?;
+    let ask = |assignment, lease_token| attempt_at(assignment, process, lease_token);
     let first = granted(ledger.call().attempt_acquire(&ask("count-the-till", lease_token)?)?)?;
     let second = ledger.call().attempt_acquire(&ask("count-the-till", lease_token)?)?;
     let stale = ledger.call().attempt_acquire(&ask("lock-the-freezer", stale_token)?)?;
@@ -152,7 +164,7 @@ fn attempts(
 
     // B goes home: what it holds would stand in the way of the next act.
     let _ = granted(ledger.call().attempt_release(&first.grant)?)?;
-    let lease = keyfence::core::actor::ActorGrant::presented(name(ACTOR)?, process, lease_token);
+    let lease = ActorGrant::presented(name(ACTOR)?, process, lease_token);
     let _ = granted(ledger.call().actor_release(&lease)?)?;
     let observed = json!({
         // The id is another one every time; it follows below.
@@ -200,7 +212,7 @@ fn whole_run(story: &mut Story, ledger_a: &Ledger, ledger_b: &Ledger) -> Result<
     let next_state = written(granted(next_run)?);
 
     story.act("4. The whole path: a second process, another assignment");
-    story.line("A works on close-monday, and finishes", first_state);
+    story.line("A works on close-monday to its end", first_state);
     story.line("meanwhile B starts close-tuesday", &format!("{outcome}: {category}"));
     story.line(
         "did B do any work?",
@@ -221,6 +233,69 @@ fn whole_run(story: &mut Story, ledger_a: &Ledger, ledger_b: &Ledger) -> Result<
         first_state,
         next_state,
     })
+}
+
+/// A, then B, then A again: the same actor and the same process as in the first run, under another number.
+fn third_act(stage: &Stage, story: &mut Story, ledger_a: &Ledger, ledger_b: &Ledger) -> Observed {
+    let (process_a, process_b) = (fresh::process(), fresh::process());
+    create(ledger_a, "set-the-alarm")?;
+    story.act("5. Third act: the key goes from A to B and back to A");
+    let mut keys = Vec::new();
+    let mut first_work = None;
+    // Each lease of five minutes has lapsed when the next one asks.
+    for (minute, who, process, ledger) in [
+        (10, "process A", process_a, ledger_a),
+        (20, "process B", process_b, ledger_b),
+        (30, "process A", process_a, ledger_a),
+    ] {
+        stage.minute(minute);
+        let lease = granted(ledger.call().actor_acquire(&lease_for(process)?)?)?.grant;
+        story.line(
+            &format!("minute {minute}  {who} takes the key"),
+            &format!("key {}", lease.token()),
+        );
+        if first_work.is_none() {
+            let ask = attempt_at("set-the-alarm", process, lease.token())?;
+            let work = granted(ledger.call().attempt_acquire(&ask)?)?.grant;
+            story.line(
+                "           and starts set-the-alarm",
+                &format!("attempt, key {}", work.token()),
+            );
+            first_work = Some(work);
+        }
+        keys.push(lease);
+    }
+    let ([first, _, last], Some(first_work)) = (keys.as_slice(), first_work) else {
+        return Err(Failure::System(anyhow::anyhow!("nothing was granted")));
+    };
+    let finish = |work: &AttemptGrant| -> Result<_, Failure> {
+        Ok(ledger_a
+            .call()
+            .attempt_finish(work, attempt::Outcome::Completed, b"alarm set")?)
+    };
+    let renewed = ledger_a.call().actor_renew(first, Ttl::ACTOR_LEASE)?;
+    let with_first = finish(&first_work)?;
+    let ask = attempt_at("set-the-alarm", process_a, last.token())?;
+    let last_work = granted(ledger_a.call().attempt_acquire(&ask)?)?.grant;
+    let with_last = finish(&last_work)?;
+
+    story.line(
+        &format!("A's first run renews key {}", first.token()),
+        &told(&renewed, "granted"),
+    );
+    story.line("A's first run finishes set-the-alarm", &told(&with_first, "COMPLETED"));
+    story.line(
+        &format!("A does it anew under key {}", last.token()),
+        &told(&with_last, "COMPLETED"),
+    );
+    story.moral("Same actor, same process, same work. Only the number tells then from now.");
+    Ok(json!({
+        "processes": ["process-a", "process-b", "process-a"],
+        "tokens": keys.iter().map(|lease| lease.token().get()).collect::<Vec<_>>(),
+        "first_run_renews_its_token": told(&renewed, "granted"),
+        "first_run_finishes": told(&with_first, "COMPLETED"),
+        "last_run_finishes": told(&with_last, "COMPLETED"),
+    }))
 }
 
 fn written(report: Report) -> &'static str {

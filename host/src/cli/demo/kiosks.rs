@@ -12,8 +12,8 @@ use crate::cli::exit::Failure;
 pub(super) fn play(stage: &Stage, story: &mut Story) -> Observed {
     story.title(
         "One conversation, two kiosks",
-        "A kiosk in Lucy's shop chats with the supplier. It loses its network, another one takes over, and then the first\n\
-         one's answer arrives after all.",
+        "A kiosk in Lucy's shop chats with the supplier. It loses its network, another\n\
+         one takes over, and then the first one's answer arrives after all.",
     );
     let wrong = wrong_way(stage, story)?;
     let ledger = stage.open()?;
@@ -48,8 +48,8 @@ fn wrong_way(stage: &Stage, story: &mut Story) -> Observed {
         == 1;
     let said = if accepted { "accepted" } else { "refused" };
     story.act("1. The wrong way: check which kiosk it is");
-    story.wrong("the chat runs on", "kiosk-a, then kiosk-b, then kiosk-a again");
-    story.wrong("an answer of kiosk-a's first run arrives", said);
+    story.wrong("the chat runs on", "kiosk-a, kiosk-b, kiosk-a again");
+    story.wrong("the answer of kiosk-a's first run", said);
     story.moral("It is kiosk-a's chat, and this is kiosk-a. It is just not this kiosk-a.");
     Ok(json!({ "late_answer_of_the_first_run": said }))
 }
@@ -126,7 +126,7 @@ fn takeover(stage: &Stage, story: &mut Story, ledger: &Ledger, a: &Name, b: &Nam
 
     story.act("2. The right way: number the run, not the kiosk");
     story.line("kiosk-a claims the chat for a minute", &key(&first));
-    story.line("minute 2: kiosk-a is gone, kiosk-b claims it", &key(&second));
+    story.line("minute 2: kiosk-b takes it over", &key(&second));
     story.line("kiosk-a's answer arrives: 40 tubs", &told(&stale, "committed"));
     story.line("kiosk-b finishes: 60 tubs", &told(&current, "committed"));
     Ok(Takeover {

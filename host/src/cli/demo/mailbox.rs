@@ -32,7 +32,8 @@ impl Worker<'_> {
 pub(super) fn play(stage: &Stage, story: &mut Story) -> Observed {
     story.title(
         "One note, two workers",
-        "Lucy left a note for the closing shift: \"Restock vanilla\". Two of her staff each think it is theirs.",
+        "Lucy left a note for the closing shift: \"Restock vanilla\".\n\
+         Two of her staff each think it is theirs.",
     );
     let wrong = wrong_way(stage, story)?;
 
@@ -110,7 +111,8 @@ fn wrong_way(stage: &Stage, story: &mut Story) -> Observed {
     story.wrong("worker-a looks at the note", &format!("{a_saw}, so it takes it"));
     story.wrong("worker-b looks at the note", &format!("{b_saw}, so it takes it"));
     story.wrong("on the note afterwards", &owner);
-    story.moral("Nothing failed, and both are off to restock. Looking again just before writing only narrows the gap.");
+    story.moral("Nothing failed, and both are off to restock.");
+    story.moral("Looking again just before writing only narrows the gap.");
     Ok(json!({
         "worker_a_saw": a_saw,
         "worker_a_decides_to_claim": a_claims,
@@ -128,6 +130,7 @@ fn right_way(story: &mut Story, a: &Worker<'_>, b: &Worker<'_>) -> Result<(Value
     let never_issued = own.token().advanced(98).unwrap_or(own.token());
     let forged = MessageGrant::presented(own.message().clone(), own.owner().clone(), own.process(), never_issued);
     let with_forged = a.ledger.call().mailbox_complete(&forged, b"")?;
+    let never_seen = with_forged.as_ref().err().is_some_and(|refusal| refusal.never_issued);
     let with_own = a.ledger.call().mailbox_complete(&own, b"40 tubs of vanilla")?;
 
     story.act("2. The right way: decide and write in one step, and number the key");
@@ -135,8 +138,13 @@ fn right_way(story: &mut Story, a: &Worker<'_>, b: &Worker<'_>) -> Result<(Value
     story.line("worker-b claims the note", &told(&by_b, "claimed"));
     story.line(
         &format!("worker-a completes it with key {never_issued}"),
-        &format!("{} (never issued)", told(&with_forged, "DONE")),
+        &told(&with_forged, "DONE"),
     );
+    if never_seen {
+        story.moral(&format!(
+            "Nobody was ever given key {never_issued}, and the ledger knows it."
+        ));
+    }
     story.line(
         &format!("worker-a completes it with key {}", own.token()),
         &told(&with_own, "DONE"),
@@ -148,7 +156,7 @@ fn right_way(story: &mut Story, a: &Worker<'_>, b: &Worker<'_>) -> Result<(Value
         }),
         json!({
             "with_a_never_issued_token": told(&with_forged, "completed"),
-            "never_issued": with_forged.as_ref().err().is_some_and(|refusal| refusal.never_issued),
+            "never_issued": never_seen,
             "with_its_own_token": told(&with_own, "completed"),
         }),
     ))
@@ -164,7 +172,7 @@ fn lease(stage: &Stage, story: &mut Story, a: &Worker<'_>, b: &Worker<'_>) -> Re
         (5, a, "asks again"),
         (10, b, "claims"),
         (20, b, "takes over"),
-        (25, a, "wakes up and claims"),
+        (25, a, "wakes up, claims"),
     ] {
         stage.minute(minute);
         let decision = worker.claim("msg-2")?;
@@ -215,7 +223,7 @@ fn lease(stage: &Stage, story: &mut Story, a: &Worker<'_>, b: &Worker<'_>) -> Re
 
 fn until(stage: &Stage, refusal: &Refusal) -> String {
     refusal.expires_at.map_or_else(String::new, |moment| {
-        format!(", held until minute {}", stage.minute_of(moment))
+        format!(" until minute {}", stage.minute_of(moment))
     })
 }
 
@@ -240,7 +248,7 @@ fn budget(stage: &Stage, story: &mut Story, a: &Worker<'_>) -> Observed {
     story.line("worker-a fails four times", &verdicts.join(", "));
     story.line(
         "the note is",
-        &format!("{state} after {retries} retries, kept for Lucy to look at"),
+        &format!("{state} after {retries} retries, kept for Lucy"),
     );
     Ok(json!({ "attempts": verdicts, "final": [state, retries], "body_is_kept": kept }))
 }

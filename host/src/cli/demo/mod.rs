@@ -24,7 +24,8 @@ use super::output::pretty;
 /// Watch a stale worker being refused: two of Lucy's staff, one shop, one numbered key
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Plays on a fresh ledger in a temporary folder. Name an empty or missing file with --ledger to look at it afterwards.
+Plays on a fresh ledger in a temporary folder. Name an empty or missing file
+with --ledger to look at it afterwards.
 
 Examples:
   keyfence demo mailbox
@@ -123,6 +124,9 @@ impl Stage {
     }
 }
 
+/// How wide the column is that says who does what; with it every line fits into 80 columns.
+const WHO_COLUMNS: usize = 36;
+
 /// What is told to people while it happens.
 struct Story {
     text: String,
@@ -152,13 +156,13 @@ impl Story {
         } else {
             self.paint.good(result)
         };
-        self.text.push_str(&format!("  {who:<44}  {result}\n"));
+        self.text.push_str(&format!("  {who:<WHO_COLUMNS$}  {result}\n"));
     }
 
     /// The same where there is no fence.
     fn wrong(&mut self, who: &str, result: &str) {
         self.text
-            .push_str(&format!("  {who:<44}  {}\n", self.paint.bad(result)));
+            .push_str(&format!("  {who:<WHO_COLUMNS$}  {}\n", self.paint.bad(result)));
     }
 
     fn moral(&mut self, moral: &str) {

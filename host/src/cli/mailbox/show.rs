@@ -1,12 +1,12 @@
 //! Looking at messages: one by its id, or a recipient's inbox.
 
-use keyfence::MessageView;
 use keyfence::core::mailbox::MessageState;
-use keyfence::core::{Name, Reason, Refusal, TimeMs};
+use keyfence::core::{Expiry, Name, TimeMs};
+use keyfence::{Ledger, MessageView};
 
 use crate::cli::exit::{Failure, decided};
 use crate::cli::output::Answer;
-use crate::cli::{Access, Context, FIRST_PAGE};
+use crate::cli::{Access, Context, FIRST_PAGE, standing};
 
 const COLUMNS: &[(&str, &str)] = &[
     ("MESSAGE", "message"),
@@ -21,11 +21,18 @@ const COLUMNS: &[(&str, &str)] = &[
 /// Shows one message with its texts; writes nothing.
 pub(super) fn one(context: &Context, id: &Name) -> Result<(), Failure> {
     let ledger = context.open(Access::Read)?;
-    let Some(view) = ledger.message(id)? else {
-        let refusal = Refusal::new(Reason::MessageMissing);
-        return Err(Failure::Refused(Box::new(refusal), format!("show message `{id}`")));
+    let answer = match ledger.message(id)? {
+        Some(view) => standing(context, &ledger, view)?,
+        None => Answer::unknown_name("message", id),
     };
-    Ok(context.output().answer(&standing(context, view))?)
+    Ok(context.output().answer(&answer)?)
+}
+
+/// Looks whether the texts of a message are there and as they were given, before its claim is ended: the machines see its
+/// row alone.
+pub(super) fn check_texts(ledger: &Ledger, id: &Name) -> Result<(), Failure> {
+    ledger.message(id)?;
+    Ok(())
 }
 
 /// Sweeps and lists an inbox, page by page.
@@ -41,13 +48,14 @@ pub(super) fn inbox(context: &Context, recipient: &Name) -> Result<(), Failure> 
         };
         page = page.after(last.number);
         for view in views {
-            list.row(standing(context, view))?;
+            list.row(standing(context, &ledger, view)?)?;
         }
     }
 }
 
-/// A message as it stands now.
-pub(crate) fn standing(context: &Context, view: MessageView) -> Answer {
+/// A message as it stands now. A claim whose actor lease is gone is not live: no call under it is accepted, although
+/// nobody else gets the message before it expires.
+pub(crate) fn standing(context: &Context, ledger: &Ledger, view: MessageView) -> Result<Answer, Failure> {
     let row = &view.row;
     let answer = Answer::plain()
         .with("message", row.id.as_str())
@@ -66,9 +74,11 @@ pub(crate) fn standing(context: &Context, view: MessageView) -> Answer {
     let answer = match &row.state {
         MessageState::New(open) => answer.with_some("last_token", open.last.as_ref().map(|last| last.token.get())),
         MessageState::Claimed(claimed) => {
-            let live = claimed.expiry.is_live(context.now());
+            let standing = standing::of_message(context, ledger, &row.recipient, claimed)?;
+            let expired = !claimed.expiry.is_live(context.now());
             // What the next claim, sweep or inbox will make of a lapsed claim.
-            let lapses_to = if row.retries < row.retries_max { "NEW" } else { "DEAD" };
+            let has_budget = row.retries < row.retries_max || claimed.expiry == Expiry::EarlierBoot;
+            let lapses_to = if has_budget { "NEW" } else { "DEAD" };
             answer
                 .with("owner", row.recipient.as_str())
                 .with_some("process", claimed.process.map(|process| process.to_string()))
@@ -76,8 +86,9 @@ pub(crate) fn standing(context: &Context, view: MessageView) -> Answer {
                 .with_some("lease_token", claimed.lease_token.map(keyfence::Token::get))
                 .with("since_ms", claimed.since.as_ms())
                 .with_some("expires_at_ms", claimed.expiry.time().map(TimeMs::as_ms))
-                .with("live", live)
-                .with_some("lapses_to", (!live).then_some(lapses_to))
+                .with("live", standing.live)
+                .with_some("lease_lost", (!standing.descends).then_some(true))
+                .with_some("lapses_to", expired.then_some(lapses_to))
         }
         MessageState::Done(last) => answer.with("last_token", last.token.get()),
         MessageState::Dead(dead) => answer
@@ -86,7 +97,7 @@ pub(crate) fn standing(context: &Context, view: MessageView) -> Answer {
             .with_some("redriven_as", dead.redriven_as.as_ref().map(Name::as_str)),
         MessageState::Pruned => answer,
     };
-    let answer = answer.with_some("why", view.reason.filter(|reason| !reason.is_empty()));
+    let answer = answer.with_some("reason", view.reason.filter(|reason| !reason.is_empty()));
     let answer = match &view.result {
         Some(result) => answer.with_bytes("result", result),
         None => answer,
@@ -95,5 +106,5 @@ pub(crate) fn standing(context: &Context, view: MessageView) -> Answer {
         Some(body) => answer.with_body(body),
         None => answer,
     };
-    answer.headline(format!("message {}", row.id), &["message"])
+    Ok(answer.headline(format!("message {}", row.id), &["message"]))
 }

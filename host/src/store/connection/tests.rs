@@ -75,7 +75,10 @@ fn an_old_ledger_is_not_migrated_by_a_reader() {
         read_only: true,
         ..source(&path, NEWER)
     };
-    assert!(matches!(Ledger::open_source(reader, options()), Err(Error::ReadOnly)));
+    assert!(matches!(
+        Ledger::open_source(reader, options()),
+        Err(Error::ReadOnly { .. })
+    ));
 }
 
 #[test]

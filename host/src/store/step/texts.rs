@@ -116,6 +116,17 @@ impl SqliteStep<'_> {
         Ok(())
     }
 
+    /// The reason that is kept with a message; empty where none was given.
+    pub(crate) fn reason(&self, message: &Name) -> Result<String, Failure<Error>> {
+        let number = self.number_of_message(message)?;
+        let reason: Option<Option<String>> = self
+            .connection
+            .prepare_cached("SELECT reason FROM keyfence_reason WHERE number = ?1")
+            .and_then(|mut statement| statement.query_row([number], |row| row.get(0)).optional())
+            .map_err(failed)?;
+        Ok(reason.flatten().unwrap_or_default())
+    }
+
     /// The texts and counts that a claim is delivered with. What is not what was sent is not handed out.
     pub(crate) fn delivery(&mut self, granted: Granted<MessageGrant>) -> Result<Delivery, Failure<Error>> {
         let id = granted.grant.message();

@@ -1,12 +1,13 @@
 //! The history: one event for every transition, none for renewals, refusals and repetitions; and what is kept of refusals.
 
+use keyfence_core::actor::ActorGrant;
 use keyfence_core::attempt::{CloseLost, Outcome};
 use keyfence_core::event::EventKind;
 use keyfence_core::gate::Binding;
 use keyfence_core::lease::Released;
 use keyfence_core::mailbox::{MessageGrant, Redrive};
 use keyfence_core::refusal::Holder;
-use keyfence_core::{Expiry, ProcessId, Reason};
+use keyfence_core::{Expiry, ProcessId, Reason, Token};
 
 use crate::kit::Letter;
 use crate::kit::stage::{
@@ -345,6 +346,41 @@ pub(in crate::kit) fn a_refused_token_is_recorded_with_what_was_presented(stage:
         (&name(JOB), old.token(), false)
     );
     assert_eq!((second.presented, second.never_issued), (never_issued(), true));
+}
+
+pub(in crate::kit) fn a_release_under_a_stale_token_changes_nothing_and_is_recorded(stage: &mut Stage<'_>) {
+    let (old, attempt) = stage.working(A);
+    let host = stage.register(KIOSK_A, A, 5);
+    let session = stage.held(&host, 5, 1);
+    stage.at(5);
+    stage.lease(B);
+    stage.register(KIOSK_A, B, 5);
+    let made_up = ActorGrant::presented(name(COURSE), A, never_issued());
+    let released = [
+        stage.unchanged(|stage| stage.actor_release(&old)),
+        stage.unchanged(|stage| stage.host_release(&host)),
+        stage.unchanged(|stage| stage.attempt_release(&attempt)),
+        stage.unchanged(|stage| stage.session_release(&session)),
+        stage.unchanged(|stage| stage.actor_release(&made_up)),
+    ];
+    for answer in released {
+        assert_eq!(granted(answer), Released::NotHeld);
+    }
+    let recorded: Vec<(Reason, Token, bool)> = stage
+        .refusals()
+        .iter()
+        .map(|call| (call.reason, call.presented, call.never_issued))
+        .collect();
+    assert_eq!(
+        recorded,
+        [
+            (Reason::ActorLeaseLost, old.token(), false),
+            (Reason::HostLeaseLost, host.token(), false),
+            (Reason::ActorLeaseLost, attempt.token(), false),
+            (Reason::SessionClaimStale, session.token(), false),
+            (Reason::ActorLeaseLost, never_issued(), true),
+        ]
+    );
 }
 
 pub(in crate::kit) fn a_refusal_without_a_token_leaves_no_record(stage: &mut Stage<'_>) {

@@ -79,6 +79,38 @@ pub(in crate::kit) fn an_operator_does_not_dead_letter_over_a_claim(stage: &mut 
     stage.unchanged(|stage| refused(stage.mailbox_dead_letter_new(&name(JOB)), Reason::MessageFinished));
 }
 
+pub(in crate::kit) fn an_operator_dead_letters_a_message_whose_claim_has_lapsed(stage: &mut Stage<'_>) {
+    let letter = Letter {
+        retries_max: 1,
+        ..stage.letter(JOB)
+    };
+    stage.send(&letter);
+    let grant = stage.claimed(A);
+    stage.at_ms(15 * 60_000 - 1);
+    stage.unchanged(|stage| refused(stage.mailbox_dead_letter_new(&name(JOB)), Reason::MessageHeld));
+    stage.at(15);
+    done(stage.mailbox_dead_letter_new(&name(JOB)));
+    let row = stage.seen(Place::Message, JOB);
+    assert_eq!((row.state, row.retries), ("DEAD", Some(1)), "the lapse was counted");
+    let answer = stage.unchanged(|stage| stage.mailbox_dead_letter_new(&name(JOB)));
+    assert_eq!(granted(answer), Done::Already);
+    refused(stage.mailbox_complete(&grant, ""), Reason::MessageFinished);
+}
+
+pub(in crate::kit) fn an_operators_dead_letter_finds_a_message_out_of_budget_finished(stage: &mut Stage<'_>) {
+    let letter = Letter {
+        retries_max: 0,
+        ..stage.letter(JOB)
+    };
+    stage.send(&letter);
+    stage.claimed(A);
+    stage.at(15);
+    for _ in 0..2 {
+        refused(stage.mailbox_dead_letter_new(&name(JOB)), Reason::MessageFinished);
+        assert_eq!(stage.seen(Place::Message, JOB).state, "DEAD");
+    }
+}
+
 pub(in crate::kit) fn what_a_holder_dead_lettered_is_not_an_operators_act(stage: &mut Stage<'_>) {
     stage.send_job();
     let grant = stage.claimed(A);
@@ -161,7 +193,8 @@ pub(in crate::kit) fn a_redriven_message_needs_an_id_of_its_own(stage: &mut Stag
 }
 
 pub(in crate::kit) fn a_revoked_claim_is_dead_and_its_message_new(stage: &mut Stage<'_>) {
-    refused(stage.mailbox_revoke(&name(JOB)), Reason::MessageMissing);
+    let absent = stage.unchanged(|stage| stage.mailbox_revoke(&name(JOB)));
+    assert_eq!(granted(absent), Revoked::Nothing);
     stage.send_job();
     let answer = stage.unchanged(|stage| stage.mailbox_revoke(&name(JOB)));
     assert_eq!(granted(answer), Revoked::Nothing);

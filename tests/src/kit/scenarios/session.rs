@@ -338,3 +338,21 @@ pub(in crate::kit) fn an_incarnation_at_the_end_of_its_range_is_not_followed(sta
     };
     granted(stage.session_claim(&other));
 }
+
+pub(in crate::kit) fn a_refusal_says_until_when_the_claim_was_live_under_its_host(stage: &mut Stage<'_>) {
+    let a = stage.register(KIOSK_A, A, 2);
+    let b = stage.register(KIOSK_B, B, 60);
+    let held = stage.held(&a, 10, 1);
+    let refusal = refused(stage.hold(&b, 1), Reason::SessionHeld);
+    assert_eq!(refusal.expires_at, Some(stage.moment(2)), "with its host's lease");
+    stage.at(3);
+    let refusal = refused(stage.session_finish(&held, ""), Reason::SessionClaimStale);
+    assert_eq!(refusal.expires_at, Some(stage.moment(2)));
+    stage.register(KIOSK_A, A, 60);
+    let refusal = refused(stage.session_finish(&held, ""), Reason::SessionClaimStale);
+    assert_eq!(refusal.expires_at, None, "its host's lease is another one");
+    let second = stage.held(&b, 1, 2);
+    stage.at(5);
+    let refusal = refused(stage.session_finish(&second, ""), Reason::SessionClaimStale);
+    assert_eq!(refusal.expires_at, Some(stage.moment(4)), "by its own lease");
+}
