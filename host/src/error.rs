@@ -44,9 +44,15 @@ pub enum Error {
         /// How long the call waited.
         waited: Duration,
     },
-    /// There is no file.
+    /// There is no file, or no file any more where this handle opened one. Nothing was committed.
     #[error("there is no ledger at {}", .path.display())]
     LedgerMissing {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Another file stands where the one stood that this handle opened. Nothing was committed, to neither of them.
+    #[error("another file stands in the place of the ledger that was opened at {}", .path.display())]
+    LedgerReplaced {
         /// Where.
         path: PathBuf,
     },
@@ -182,6 +188,7 @@ impl Error {
         match self {
             Self::Busy { .. } => "busy",
             Self::LedgerMissing { .. } => "ledger_missing",
+            Self::LedgerReplaced { .. } => "ledger_replaced",
             Self::NotALedger { .. } => "not_a_ledger",
             Self::SchemaNewer { .. } => "schema_newer",
             Self::Damaged { .. } => "damaged",
@@ -213,6 +220,10 @@ impl Error {
             }
             Self::Busy { holder: None, .. } => "wait and ask again, or ask with a longer time-out".into(),
             Self::LedgerMissing { .. } => "check the path, or create the ledger with `keyfence init`".into(),
+            Self::LedgerReplaced { .. } => {
+                "find out who replaced the file, then start this program again; a backup comes back by `keyfence restore`"
+                    .into()
+            }
             Self::NotALedger { .. } => "check the path; keyfence did not touch this file".into(),
             Self::SchemaNewer { .. } => "use the newer keyfence that wrote this ledger".into(),
             Self::Damaged { .. } => "run `keyfence doctor`; if it confirms the damage, restore a backup".into(),
@@ -262,6 +273,7 @@ impl Error {
             Self::Backup { source, .. } => source.poisons(),
             Self::Busy { .. }
             | Self::LedgerMissing { .. }
+            | Self::LedgerReplaced { .. }
             | Self::NotALedger { .. }
             | Self::SchemaNewer { .. }
             | Self::ReadOnly { .. }
@@ -285,6 +297,7 @@ fn next_of_backup(path: &Path, source: &Error) -> String {
             path.display()
         ),
         Error::Busy { .. }
+        | Error::LedgerReplaced { .. }
         | Error::NotALedger { .. }
         | Error::SchemaNewer { .. }
         | Error::ReadOnly { .. }

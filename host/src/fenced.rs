@@ -50,7 +50,7 @@ use rusqlite::{Connection, TransactionState};
 use crate::call;
 use crate::error::{Error, Outcome};
 use crate::ledger::{Ended, Ledger, abandon, commit};
-use crate::store::connection::check_foreign_durable;
+use crate::store::connection::check_durable;
 use crate::store::step::SqliteStep;
 
 pub use pending::{Pending, Receipt};
@@ -229,6 +229,7 @@ impl Ledger {
     /// the caller should roll back. Refuses as the terminal call does; the record of the refusal is in the transaction.
     pub fn terminal_in(&self, connection: &Connection, terminal: Terminal<'_>) -> Outcome<Pending<Done>> {
         check_foreign(connection)?;
+        self.check_in_place()?;
         connection.execute_batch("SAVEPOINT keyfence")?;
         let decided = self.decide_in(connection, terminal);
         let end = if decided.is_ok() {
@@ -280,7 +281,7 @@ fn check_foreign(connection: &Connection) -> Result<(), Error> {
     if connection.transaction_state(Some("main"))? != TransactionState::Write {
         return refuse("it is not a write transaction: begin it with BEGIN IMMEDIATE");
     }
-    check_foreign_durable(connection)?;
+    check_durable(connection)?;
     let attached: i64 = connection.query_row(
         "SELECT count(*) FROM pragma_database_list WHERE name NOT IN ('main', 'temp')",
         [],

@@ -2,11 +2,13 @@
 
 mod write;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use keyfence_core::{LedgerId, TimeMs, Token};
+use keyfence_core::store::{Query, Transaction as _};
+use keyfence_core::{LedgerId, Name, TimeMs, Token};
 use rusqlite::Connection;
 use rusqlite::ffi::ErrorCode;
 
@@ -14,9 +16,10 @@ use crate::call::Call;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::store::connection::{Guest, Hooks, Owner, Source};
-use crate::store::location::{self, Standing};
+use crate::store::location::{self, FileId, Standing};
 use crate::store::lock::{Deadline, WriteLock};
 use crate::store::reading::Reader;
+use crate::store::step::SqliteStep;
 use crate::store::step::head::Head;
 use write::Handle;
 
@@ -53,15 +56,23 @@ impl Default for Options {
 /// A ledger in an SQLite file. Threads share a handle by reference; many processes share the file, and no daemon is needed.
 ///
 /// A forked child must not use its parent's handle: SQLite's locks do not survive a fork.
+///
+/// A handle belongs to the file that it opened. When that is gone, or another one stands in its place, every call is
+/// [`Error::LedgerMissing`] or [`Error::LedgerReplaced`], and nothing is written to the file that lost its name.
 pub struct Ledger {
     id: LedgerId,
+    /// As it was given.
+    path: PathBuf,
     source: Source,
+    file: FileId,
     clock: Arc<dyn Clock>,
     timeout: Duration,
     lock: WriteLock,
     // It closes first: the writer, closing last, copies the log into the file and takes it away.
     reader: Handle,
     writer: Handle,
+    /// The last claim of what is next found nothing.
+    ran_dry: AtomicBool,
 }
 
 impl Ledger {
@@ -111,6 +122,7 @@ impl Ledger {
             };
             let lock = WriteLock::new(path, false);
             let named = |error| told(&lock, deadline, error);
+            let file = FileId::at(path)?;
             let mut reader = reading.connect_to_read(&hooks).map_err(named)?;
             reading.prepare(&mut reader.connection).map_err(named)?;
             let id = reader
@@ -121,12 +133,15 @@ impl Ledger {
                 Some(bar) => Err(bar),
                 None => Ok(Self {
                     id,
+                    path: path.to_owned(),
+                    source: source.standing_still(file)?,
+                    file,
                     clock: options.clock,
                     timeout: options.timeout,
                     reader: Handle::new(reader.into_shared(), hooks),
                     writer: Handle::new(None, Hooks::default()),
                     lock,
-                    source,
+                    ran_dry: AtomicBool::new(false),
                 }),
             };
         }
@@ -136,8 +151,12 @@ impl Ledger {
         // What is no ledger is refused before anything is made beside it.
         let looked_at = match standing {
             Standing::File => {
+                let file = FileId::at(path)?;
                 let connection = source.connect_to_ledger(&hooks, options.create);
-                Some(connection.map_err(|error| told(&WriteLock::new(path, false), deadline, error))?)
+                Some((
+                    file,
+                    connection.map_err(|error| told(&WriteLock::new(path, false), deadline, error))?,
+                ))
             }
             Standing::Nothing => {
                 location::create_folder(path)?;
@@ -146,28 +165,37 @@ impl Ledger {
         };
         let lock = WriteLock::new(path, true);
         let named = |error| told(&lock, deadline, error);
-        let (id, connection) = {
-            // One process creates or migrates, the others wait.
-            let _turn = lock.acquire(deadline)?;
-            let mut connection = match looked_at {
-                Some(connection) => connection,
-                None => {
-                    location::create_file(path)?;
-                    source.connect(&hooks).map_err(named)?
-                }
-            };
-            source.prepare(&mut connection).map_err(named)?;
-            (Head::read(&connection)?.ledger, connection)
+        let (file, connection) = match looked_at {
+            // What most find: a ledger for which nothing has to be written, so that nobody has to be waited for.
+            Some((file, connection)) if source.adopt(&connection).map_err(named)? => (file, connection),
+            looked_at => {
+                // One process creates or migrates, the others wait.
+                let _turn = lock.acquire(deadline)?;
+                let (file, mut connection) = match looked_at {
+                    Some(found) => found,
+                    None => {
+                        location::create_file(path)?;
+                        (FileId::at(path)?, source.connect(&hooks).map_err(named)?)
+                    }
+                };
+                source.prepare(&mut connection).map_err(named)?;
+                (file, connection)
+            }
         };
+        let id = Head::read(&connection)?.ledger;
+        let source = source.standing_still(file)?;
         hooks.patience.set(None);
         Ok(Self {
             id,
+            path: path.to_owned(),
             source,
+            file,
             clock: options.clock,
             timeout: options.timeout,
             lock,
             reader: Handle::new(None, Hooks::default()),
             writer: Handle::new(Some(connection), hooks),
+            ran_dry: AtomicBool::new(false),
         })
     }
 
@@ -180,7 +208,7 @@ impl Ledger {
     /// Where it lies.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.source.path
+        &self.path
     }
 
     /// The moment on the ledger's clock.
@@ -217,8 +245,32 @@ impl Ledger {
         self.source.owner
     }
 
+    /// Refuses a ledger whose file is gone or was replaced.
+    pub(crate) fn check_in_place(&self) -> Result<(), Error> {
+        self.file.check(&self.source.path)
+    }
+
+    /// Whether a claim of what is next for `recipient` would find nothing, as far as a look without a write can tell; only
+    /// asked where the last one found nothing, so that a worker at work does not look twice.
+    pub(crate) fn is_still_dry(&self, recipient: &Name) -> Result<bool, Error> {
+        if !self.ran_dry.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        self.read(|connection| {
+            let now = self.now();
+            let mut step = SqliteStep::begin(connection, now)?;
+            Ok(step.candidates(Query::Deliverable(recipient), now, 1)?.is_empty())
+        })
+    }
+
+    /// Notes whether a claim of what is next found nothing.
+    pub(crate) fn ran_dry(&self, dry: bool) {
+        self.ran_dry.store(dry, Ordering::Relaxed);
+    }
+
     /// Reads in one snapshot on a connection of its own, for as long as it takes: other reads go on meanwhile.
     pub(crate) fn read_for_long<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
+        self.check_in_place()?;
         let hooks = Hooks::default();
         let deadline = Deadline::after(self.timeout);
         hooks.patience.set(Some(deadline));
@@ -230,6 +282,7 @@ impl Ledger {
 
     /// Reads in one snapshot; never writes.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
+        self.check_in_place()?;
         let deadline = Deadline::after(self.timeout);
         let named = |error| told(&self.lock, deadline, error);
         let mut handle = self.reader.get();

@@ -3,7 +3,7 @@
 mod support;
 
 use keyfence::core::attempt::Done;
-use keyfence::core::mailbox::Priority;
+use keyfence::core::mailbox::{Claim, Priority};
 use keyfence::{Completion, NewMessage, Reason, RequestId, TimeMs};
 use support::{Bench, claim_next, grant_of, message, minutes, name, next_of, process};
 
@@ -80,7 +80,7 @@ fn the_next_messages_come_by_priority_then_age_whether_new_due_or_lapsed() {
     for decision in ledger.call().mailbox_send_batch(&sent).unwrap().unwrap() {
         assert_eq!(decision, Ok(Done::Now));
     }
-    let claim = keyfence::core::mailbox::Claim {
+    let claim = Claim {
         message: name("lapses"),
         owner: name("worker"),
         process: Some(process(1)),
@@ -218,4 +218,76 @@ fn a_body_that_is_not_what_was_sent_is_reported_and_not_handed_out() {
     assert_eq!(error.name(), "damaged");
     assert!(error.to_string().contains("m-1"), "{error}");
     assert_eq!(ledger.counter().unwrap(), None, "nothing was claimed");
+}
+
+#[test]
+fn damage_that_is_next_in_line_is_named_and_nothing_is_claimed_past_it() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    for id in ["m-1", "m-2"] {
+        assert_eq!(
+            ledger.call().mailbox_send(&message(id, "worker")).unwrap(),
+            Ok(Done::Now)
+        );
+    }
+    bench
+        .raw()
+        .execute("UPDATE keyfence_message SET retries = 1 WHERE id = 'm-1'", [])
+        .unwrap();
+    for number in [1, 2] {
+        let error = ledger
+            .call()
+            .mailbox_claim_next(&next_of("worker", number), 1)
+            .unwrap_err();
+        assert_eq!(error.name(), "damaged");
+        assert!(error.to_string().contains("message `m-1`"), "{error}");
+    }
+    assert_eq!(ledger.counter().unwrap(), None);
+    // Who knows a message by its id gets it all the same.
+    let ask = Claim {
+        message: name("m-2"),
+        owner: name("worker"),
+        process: None,
+        lease_token: None,
+        ttl: minutes(15),
+    };
+    let delivery = ledger.call().mailbox_claim(&ask).unwrap().unwrap();
+    assert_eq!(
+        ledger.call().mailbox_complete(grant_of(&delivery), b"").unwrap(),
+        Ok(Done::Now)
+    );
+}
+
+/// A worker that asks again and again for nothing takes no lock: one that is stopped in its transaction is not noticed.
+#[test]
+fn asking_an_empty_mailbox_again_writes_nothing_and_waits_for_nobody() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    let ask = |number| ledger.call().mailbox_claim_next(&next_of("worker", number), 1);
+    assert_eq!(ask(1).unwrap().unwrap(), []);
+    let writer = bench.raw();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for _ in 0..3 {
+        assert_eq!(ask(1).unwrap().unwrap(), []);
+    }
+    // Under a request id the first answer may have been another one: that has to be looked up.
+    let mut call = ledger
+        .call()
+        .timeout(std::time::Duration::ZERO)
+        .request(RequestId::new("r-1").unwrap(), name("worker"));
+    assert_eq!(
+        call.mailbox_claim_next(&next_of("worker", 1), 1).unwrap_err().name(),
+        "busy"
+    );
+    writer.execute_batch("COMMIT").unwrap();
+    assert_eq!(
+        bench.open().call().mailbox_send(&message("m-1", "worker")).unwrap(),
+        Ok(Done::Now)
+    );
+    let claimed = ask(1).unwrap().unwrap();
+    assert_eq!(claimed.len(), 1);
+    // What lapses becomes claimable without anybody writing.
+    assert_eq!(ask(2).unwrap().unwrap(), []);
+    bench.clock.advance_ms(minutes(15).as_ms());
+    assert_eq!(ask(2).unwrap().unwrap().len(), 1);
 }

@@ -195,6 +195,47 @@ fn of_many_that_open_a_new_ledger_at_once_one_creates_it_and_all_share_it() {
 }
 
 #[test]
+fn opening_waits_for_no_writer_when_there_is_nothing_to_write() {
+    let bench = Bench::new();
+    drop(bench.open());
+    let writer = bench.raw();
+    writer.execute_batch("BEGIN IMMEDIATE; CREATE TABLE never (a)").unwrap();
+    let side = fs::File::options()
+        .write(true)
+        .open(bench.folder.path().join("keyfence.db-lock"))
+        .unwrap();
+    rustix::fs::flock(&side, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let begun = std::time::Instant::now();
+    let ledger = bench.open();
+    assert_eq!(ledger.counter().unwrap(), None);
+    assert!(begun.elapsed() < bench.options().timeout, "{:?}", begun.elapsed());
+    drop(writer);
+    assert!(ledger.call().mint(&name("purpose")).unwrap().is_ok());
+}
+
+#[test]
+fn a_ledger_that_is_not_in_wal_is_put_there_when_it_is_opened() {
+    let bench = Bench::new();
+    let id = bench.open().id();
+    let mode = |wanted: &str| -> String {
+        bench
+            .raw()
+            .pragma_update_and_check(None, "journal_mode", wanted, |row| row.get(0))
+            .unwrap()
+    };
+    assert_eq!(mode("DELETE"), "delete");
+    let ledger = bench.open();
+    assert_eq!(ledger.id(), id);
+    assert!(ledger.call().mint(&name("purpose")).unwrap().is_ok());
+    drop(ledger);
+    let found: String = bench
+        .raw()
+        .pragma_query_value(None, "journal_mode", |row| row.get(0))
+        .unwrap();
+    assert_eq!(found, "wal");
+}
+
+#[test]
 fn a_reopened_ledger_goes_on_with_greater_tokens() {
     let bench = Bench::new();
     let first = {

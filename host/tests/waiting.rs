@@ -33,27 +33,54 @@ fn side_file(bench: &Bench) -> File {
 fn a_call_is_busy_at_its_deadline_and_names_who_holds_the_lock() {
     let bench = Bench::new();
     let ledger = bench.open();
-    let side = side_file(&bench);
-    flock(side.as_fd(), FlockOperation::LockExclusive).unwrap();
-    for timeout in [0, 30, 60] {
+    let other = bench.raw();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    for timeout in [0, 30, 60, 120] {
         let holder = busy(&ledger, Duration::from_millis(timeout)).unwrap();
         assert_eq!(holder.pid, std::process::id());
     }
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(ledger.call().mint(&name("purpose")).unwrap().unwrap().get(), 1);
+}
+
+/// What a process leaves that was stopped when its turn had come: the queue's lock is taken, and nobody writes.
+#[test]
+fn who_has_the_queues_lock_and_does_not_write_keeps_nobody_out() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    let side = side_file(&bench);
+    flock(side.as_fd(), FlockOperation::LockExclusive).unwrap();
+    let begun = Instant::now();
+    for timeout in [0, 30, 60, 20_000] {
+        let call = ledger.call().timeout(Duration::from_millis(timeout));
+        assert!({ call }.mint(&name("purpose")).unwrap().is_ok(), "{timeout} ms");
+    }
+    // Whoever went past once is not patient again.
+    for _ in 0..100 {
+        assert!(ledger.call().mint(&name("purpose")).unwrap().is_ok());
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     flock(side.as_fd(), FlockOperation::Unlock).unwrap();
     assert!(ledger.call().mint(&name("purpose")).unwrap().is_ok());
 }
 
 #[test]
-fn a_writer_that_skips_the_lock_is_waited_for_too_and_no_longer() {
+fn who_keeps_the_lock_for_longer_than_a_step_is_not_passed() {
     let bench = Bench::new();
     let ledger = bench.open();
-    let other = bench.raw();
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    for timeout in [0, 30, 60] {
-        let _holder = busy(&ledger, Duration::from_millis(timeout));
+    let side = side_file(&bench);
+    flock(side.as_fd(), FlockOperation::LockExclusive).unwrap();
+    // As a restore marks it.
+    side.set_len(1).unwrap();
+    for timeout in [0, 30, 120] {
+        let holder = busy(&ledger, Duration::from_millis(timeout)).unwrap();
+        assert_eq!(holder.pid, std::process::id());
     }
-    other.execute_batch("COMMIT").unwrap();
-    assert_eq!(ledger.call().mint(&name("purpose")).unwrap().unwrap().get(), 1);
+    // It died: its mark means nothing any more, and the next one clears it.
+    flock(side.as_fd(), FlockOperation::Unlock).unwrap();
+    assert!(ledger.call().mint(&name("purpose")).unwrap().is_ok());
+    assert!(bench.open().call().mint(&name("purpose")).unwrap().is_ok());
+    assert_eq!(side.metadata().unwrap().len(), 0);
 }
 
 #[test]
@@ -61,17 +88,22 @@ fn a_place_in_the_queue_outlives_the_call_that_took_it() {
     let bench = Bench::new();
     let (ledger, rival) = (bench.open(), bench.open());
     let side = side_file(&bench);
+    let other = bench.raw();
     flock(side.as_fd(), FlockOperation::LockExclusive).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let _holder = busy(&ledger, Duration::from_millis(20));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| ledger.call().mint(&name("purpose")).unwrap().unwrap());
+        other.execute_batch("COMMIT").unwrap();
         flock(side.as_fd(), FlockOperation::Unlock).unwrap();
-        assert!(waiting.join().unwrap().get() <= 2);
+        assert_eq!(waiting.join().unwrap().get(), 1);
     });
     // Nobody wants the place any more: it must not keep others out.
     assert!(rival.call().mint(&name("purpose")).unwrap().is_ok());
     flock(side.as_fd(), FlockOperation::LockExclusive).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let _holder = busy(&ledger, Duration::from_millis(20));
+    other.execute_batch("COMMIT").unwrap();
     flock(side.as_fd(), FlockOperation::Unlock).unwrap();
     assert!(rival.call().mint(&name("purpose")).unwrap().is_ok());
 }

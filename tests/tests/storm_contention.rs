@@ -33,7 +33,7 @@ fn mint(ledger: &Ledger) -> Result<Token, Error> {
     minted.map(|decision| decision.expect("a mint is never refused here"))
 }
 
-/// A ledger, and a process that holds its lock inside a transaction.
+/// A ledger, and a process that holds its lock.
 struct Held {
     _home: tempfile::TempDir,
     path: PathBuf,
@@ -43,12 +43,22 @@ struct Held {
 }
 
 impl Held {
-    fn new() -> Self {
+    /// Inside a transaction.
+    fn in_a_transaction() -> Self {
+        Self::new("hold")
+    }
+
+    /// The lock that writers queue on, and no transaction.
+    fn in_the_queue() -> Self {
+        Self::new("queue")
+    }
+
+    fn new(how: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("ledger.db");
         let ledger = open(&path);
         mint(&ledger).unwrap();
-        let holder = storm().arg("hold").arg(&path).stdout(Stdio::piped()).spawn();
+        let holder = storm().arg(how).arg(&path).stdout(Stdio::piped()).spawn();
         let mut held = Self {
             _home: home,
             path,
@@ -63,10 +73,14 @@ impl Held {
         held
     }
 
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.holder.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+    fn signal(&self, to_send: Signal) {
+        signal(&self.holder, to_send);
     }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
 }
 
 impl Drop for Held {
@@ -93,26 +107,15 @@ fn assert_busy(asked: Instant, outcome: Result<Token, Error>, holder: Option<u32
 
 #[test]
 fn a_writer_behind_a_stopped_holder_is_busy_at_its_deadline_and_readers_go_on() {
-    let held = Held::new();
+    let held = Held::in_a_transaction();
     held.signal(Signal::STOP);
     let ledger = &held.ledger;
     let holder = cfg!(target_os = "linux").then_some(held.holder.id());
     for _ in 0..2 {
         assert_busy(Instant::now(), mint(ledger), holder);
     }
-    let opened = Ledger::open(
-        &held.path,
-        Options {
-            timeout: TIMEOUT,
-            ..Options::default()
-        },
-    );
-    match opened {
-        // Opening for writing may have to wait as well: to look whether the ledger has to be migrated.
-        Err(Error::Busy { .. }) | Ok(_) => {}
-        Err(error) => panic!("{error}"),
-    }
     let begin = Instant::now();
+    assert_eq!(open(&held.path).counter().unwrap(), Some(Token::FIRST));
     assert_eq!(ledger.status().unwrap().counter, Some(Token::FIRST));
     assert_eq!(ledger.events(0, 10).unwrap().len(), 1);
     let reader = Ledger::open(
@@ -129,7 +132,7 @@ fn a_writer_behind_a_stopped_holder_is_busy_at_its_deadline_and_readers_go_on() 
 
 #[test]
 fn a_killed_holder_frees_everyone_and_leaves_nothing_behind() {
-    let mut held = Held::new();
+    let mut held = Held::in_a_transaction();
     held.signal(Signal::STOP);
     let path = held.path.clone();
     std::thread::scope(|scope| {
@@ -152,6 +155,84 @@ fn a_killed_holder_frees_everyone_and_leaves_nothing_behind() {
         row.get::<_, i64>(0)
     });
     assert_eq!(there.unwrap(), 0);
+}
+
+#[test]
+fn a_process_that_is_stopped_when_its_turn_has_come_keeps_nobody_out() {
+    let held = Held::in_the_queue();
+    held.signal(Signal::STOP);
+    let begin = Instant::now();
+    for token in 2..60 {
+        assert_eq!(mint(&held.ledger).unwrap().get(), token);
+    }
+    // A handle that was opened meanwhile has its own patience to lose.
+    assert_eq!(mint(&open(&held.path)).unwrap().get(), 60);
+    assert!(begin.elapsed() < SLACK, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_process_that_is_stopped_while_it_waits_keeps_nobody_out() {
+    let mut held = Held::in_a_transaction();
+    let mut waiter = storm()
+        .arg("mint")
+        .arg(&held.path)
+        .arg("1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It is in the queue by then, or on its way there: both must do no harm.
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&waiter, Signal::STOP);
+    held.holder.kill().unwrap();
+    held.holder.wait().unwrap();
+    let begin = Instant::now();
+    for token in 2..60 {
+        assert_eq!(mint(&held.ledger).unwrap().get(), token);
+    }
+    assert!(begin.elapsed() < SLACK, "{:?}", begin.elapsed());
+    signal(&waiter, Signal::CONT);
+    let mut line = String::new();
+    BufReader::new(waiter.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(waiter.wait().unwrap().success());
+    assert_eq!(line.trim(), "60");
+}
+
+#[test]
+fn processes_that_write_without_a_pause_take_turns() {
+    const PROCESSES: usize = 3;
+    const TIMES: usize = 800;
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("ledger.db");
+    drop(open(&path));
+    let started: Vec<Child> = (0..PROCESSES)
+        .map(|_| {
+            let mut command = storm();
+            command
+                .arg("mint")
+                .arg(&path)
+                .arg(TIMES.to_string())
+                .stdout(Stdio::piped());
+            command.spawn().unwrap()
+        })
+        .collect();
+    let tokens: Vec<Vec<usize>> = started
+        .into_iter()
+        .map(|child| {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let lines = String::from_utf8(output.stdout).unwrap();
+            lines.lines().map(|line| line.parse().unwrap()).collect()
+        })
+        .collect();
+    // All of them were at work in the middle of it.
+    let middle = TIMES..2 * TIMES;
+    let shares: Vec<usize> = tokens
+        .iter()
+        .map(|of_one| of_one.iter().filter(|token| middle.contains(token)).count())
+        .collect();
+    assert!(shares.iter().all(|share| *share > TIMES / 9), "{shares:?}");
 }
 
 #[test]

@@ -11,8 +11,9 @@ use rusqlite::ffi::ErrorCode;
 use super::{Ledger, told};
 use crate::error::Error;
 use crate::store::connection::Hooks;
-use crate::store::lock::Deadline;
+use crate::store::lock::{Deadline, Turn, Waited};
 use crate::store::step::SqliteStep;
+use crate::store::step::head::Head;
 
 /// The statements that begin and end a transaction of ours. Their remark keeps a guest's `prepare_cached` from finding them.
 const BEGIN: &str = "BEGIN IMMEDIATE -- keyfence";
@@ -69,7 +70,7 @@ impl Ledger {
             }));
         }
         let deadline = Deadline::after(timeout);
-        let _turn = self.lock.acquire(deadline).map_err(Failure::Store)?;
+        let mut turn = self.lock.enter(deadline).map_err(Failure::Store)?;
         let mut handle = self.writer.get();
         self.writer.hooks.patience.set(Some(deadline));
         let connection = match handle.take() {
@@ -78,15 +79,17 @@ impl Ledger {
                 .reopen()
                 .map_err(|error| Failure::Store(told(&self.lock, deadline, error)))?,
         };
-        let begun = connection.prepare_cached(BEGIN).and_then(|mut begin| begin.execute([]));
-        if let Err(error) = begun {
-            let error = told(&self.lock, deadline, error.into());
+        if let Err(error) = self.begin(&connection, &mut turn, deadline) {
             if !error.poisons() {
                 *handle = Some(connection);
             }
             return Err(Failure::Store(error));
         }
-        let ended = act(&connection);
+        // Every wait is over. What is written from here on to a file that lost its name, nobody would ever see.
+        let ended = match self.check_in_place() {
+            Ok(()) => act(&connection),
+            Err(error) => abandon(&connection, Err(Failure::Store(error))),
+        };
         self.writer.hooks.patience.set(None);
         if ended.sound {
             *handle = Some(connection);
@@ -94,9 +97,39 @@ impl Ledger {
         ended.answer
     }
 
+    /// Begins the write transaction, under the lock or past it (K4).
+    fn begin(&self, connection: &Connection, turn: &mut Turn<'_>, deadline: Deadline) -> Result<(), Error> {
+        let patience = &self.writer.hooks.patience;
+        loop {
+            let waited = turn.wait(deadline)?;
+            patience.set((waited == Waited::Ours).then_some(deadline));
+            let begun = connection.prepare_cached(BEGIN).and_then(|mut begin| begin.execute([]));
+            patience.set(Some(deadline));
+            match (begun, waited) {
+                (Ok(_), Waited::Ours) => return Ok(()),
+                (Ok(_), Waited::PastPatience) => {
+                    turn.went_past();
+                    return Ok(());
+                }
+                (Err(error), Waited::PastPatience)
+                    if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && !deadline.has_passed() => {}
+                (Err(error), Waited::Ours | Waited::PastPatience) => {
+                    return Err(told(&self.lock, deadline, error.into()));
+                }
+            }
+        }
+    }
+
+    /// Opens the file again, if it is the same one still.
     fn reopen(&self) -> Result<Connection, Error> {
+        self.check_in_place()?;
         let mut connection = self.source.connect(&self.writer.hooks)?;
         self.source.prepare(&mut connection)?;
+        if Head::read(&connection)?.ledger != self.id {
+            return Err(Error::LedgerReplaced {
+                path: self.source.path.clone(),
+            });
+        }
         Ok(connection)
     }
 }

@@ -11,7 +11,7 @@ use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use uuid::Uuid;
 
-use super::location;
+use super::location::{self, FileId};
 use super::lock::Deadline;
 use super::reading::{Reader, has_log};
 use super::schema::{APPLICATION_ID, MIGRATIONS};
@@ -60,7 +60,8 @@ impl Patience {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps a little while there is time left: for a writer that did not take the lock.
+    /// Sleeps a little while there is time left: for a writer that did not take the lock. Without a deadline, nothing is
+    /// waited for.
     fn wait(&self, tries: i32) -> bool {
         let left = self.deadline().map_or(Duration::ZERO, Deadline::remaining);
         if left.is_zero() {
@@ -337,37 +338,59 @@ impl Source {
     }
 
     fn try_prepare(&self, connection: &mut Connection) -> Result<(), Error> {
-        let identity = self.identify(connection)?;
-        if self.read_only {
-            return match identity {
-                Identity::Ledger { schema } if schema == self.known() => Ok(()),
-                Identity::Ledger { schema } => Err(Error::ReadOnly {
+        if self.adopt(connection)? {
+            return Ok(());
+        }
+        switch_to_wal(connection)?;
+        self.migrate(connection)?;
+        // Nothing of the new schema may be lost that a token could have been told from.
+        settle(connection)?;
+        location::sync_folder_of(&self.path)
+    }
+
+    /// Sets up a connection to a ledger that is of the newest schema and in WAL; `false`: it is not, and has to be prepared,
+    /// by one process at a time. Writes nothing.
+    pub(crate) fn adopt(&self, connection: &Connection) -> Result<bool, Error> {
+        self.try_adopt(connection).map_err(|error| named(&self.path, error))
+    }
+
+    fn try_adopt(&self, connection: &Connection) -> Result<bool, Error> {
+        match self.identify(connection)? {
+            Identity::Ledger { schema } if schema == self.known() => {}
+            Identity::Ledger { schema } if self.read_only => {
+                return Err(Error::ReadOnly {
                     path: self.path.clone(),
                     why: format!(
                         "its schema {schema} is older than {}, and a reader migrates nothing",
                         self.known()
                     ),
-                }),
-                Identity::Empty => Err(self.empty()),
-            };
-        }
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-        make_durable(connection)?;
-        match identity {
-            Identity::Ledger { schema } if schema == self.known() => {}
-            Identity::Ledger { .. } | Identity::Empty => {
-                self.migrate(connection)?;
-                // Nothing of the new schema may be lost that a token could have been told from.
-                settle(connection)?;
-                location::sync_folder_of(&self.path)?;
+                });
             }
+            Identity::Empty if self.read_only => return Err(self.empty()),
+            Identity::Ledger { .. } | Identity::Empty => return Ok(false),
         }
-        let head = Head::read(connection)?;
-        if head.event_seq == 0 {
+        if self.read_only {
+            return Ok(true);
+        }
+        if !is_wal(&journal_mode(connection)?) {
+            return Ok(false);
+        }
+        make_durable(connection)?;
+        if Head::read(connection)?.event_seq == 0 {
             // Whoever created it may have died before its folder was synced; nothing was told yet.
             location::sync_folder_of(&self.path)?;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// The same place wherever the process goes. `file` stood there before the file was opened: it is the one that was
+    /// opened if it stands there still.
+    pub(crate) fn standing_still(self, file: FileId) -> Result<Self, Error> {
+        file.check(&self.path)?;
+        Ok(Self {
+            path: location::literal(&self.path)?,
+            ..self
+        })
     }
 
     /// Applies the migrations that the file does not have yet, each in one transaction.
@@ -412,33 +435,42 @@ pub(crate) enum Identity {
     Ledger { schema: i64 },
 }
 
-/// Sets WAL and FULL, and verifies both (H1).
-fn make_durable(connection: &Connection) -> Result<(), Error> {
+/// Switches the file to WAL, and sets FULL.
+fn switch_to_wal(connection: &Connection) -> Result<(), Error> {
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     // A switch that failed on the disk answers `wal` all the same, until the file is read again.
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-    let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    make_durable(connection)
+}
+
+/// Sets FULL, and verifies that and WAL (H1).
+fn make_durable(connection: &Connection) -> Result<(), Error> {
+    // A writer that closes last copies the log.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     let _: i64 = connection.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_KEPT, |row| row.get(0))?;
-    check_durable(connection, &mode)
+    check_durable(connection)
 }
 
-/// Whether a commit on this connection is durable when it returns.
-fn check_durable(connection: &Connection, mode: &str) -> Result<(), Error> {
+fn journal_mode(connection: &Connection) -> rusqlite::Result<String> {
+    connection.pragma_query_value(None, "journal_mode", |row| row.get(0))
+}
+
+const fn is_wal(mode: &str) -> bool {
+    mode.eq_ignore_ascii_case("wal")
+}
+
+/// Whether a commit on this connection, which somebody else may have set up, is durable when it returns.
+pub(crate) fn check_durable(connection: &Connection) -> Result<(), Error> {
+    let mode = journal_mode(connection)?;
     let synchronous: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
-    if !mode.eq_ignore_ascii_case("wal") || synchronous < 2 {
+    if !is_wal(&mode) || synchronous < 2 {
         return Err(Error::Transaction {
             why: format!("a commit would not be durable here: journal mode {mode}, synchronous {synchronous}"),
         });
     }
     Ok(())
-}
-
-/// Whether a commit on a connection that somebody else set up is durable when it returns.
-pub(crate) fn check_foreign_durable(connection: &Connection) -> Result<(), Error> {
-    let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
-    check_durable(connection, &mode)
 }
 
 /// Copies the WAL into the file and syncs both.

@@ -26,6 +26,36 @@ pub(crate) fn literal(path: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(path).map_err(|error| Error::io(path, error))
 }
 
+/// Which file it is, whatever it is called. No other file has it for as long as that one is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// The file that stands at `path`.
+    pub(crate) fn at(path: &Path) -> Result<Self, Error> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(Self {
+                device: metadata.dev(),
+                inode: metadata.ino(),
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::LedgerMissing { path: path.to_owned() }),
+            Err(error) => Err(storage(path, error)),
+        }
+    }
+
+    /// Refuses a path where no file stands any more, or another one.
+    pub(crate) fn check(self, path: &Path) -> Result<(), Error> {
+        if Self::at(path)? == self {
+            Ok(())
+        } else {
+            Err(Error::LedgerReplaced { path: path.to_owned() })
+        }
+    }
+}
+
 /// Makes the folder durable: which files are in it.
 pub(crate) fn sync_folder_of(path: &Path) -> Result<(), Error> {
     let folder = folder_of(path);

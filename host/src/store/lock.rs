@@ -1,25 +1,40 @@
 //! Who writes now: a fair lock in front of SQLite's own (H4).
 //!
 //! SQLite's busy handler polls, and with several saturated writers one of them can do all the work. So each write
-//! transaction is made under a kernel-queued `flock` on a file beside the ledger, and the threads of one handle queue in
-//! front of that. A process that dies lets go of it.
+//! transaction is made under a `flock` on a file beside the ledger, for which processes wait by age ([`side`]), and the
+//! threads of one handle queue in front of that ([`queue`]). A process that dies lets go of it.
 //!
 //! * **K1.** No call waits past its deadline, which is on the monotonic clock.
-//! * **K2.** A call that gives up leaves its place in the kernel's queue to the handle's next call: the thread that waits
-//!   there goes on waiting, and lets go of the lock when nobody wants it any more.
-//! * **K3.** Nothing is decided by this lock. Where its file cannot be opened or locked, calls go on without it.
+//! * **K2.** Who waits keeps no place: a call that gives up leaves nothing behind, and one that is stopped while it waits
+//!   is passed by. Whoever has waited longest is most likely the next.
+//! * **K3.** No step is decided by this lock. Where its file cannot be opened or locked, calls go on without it.
+//! * **K4.** It is a courtesy. A call that waited [`PATIENCE`] for it, or half its time-out, asks SQLite itself, without
+//!   waiting there; and so again after each [`PATIENCE`]. So a process that was stopped with this lock, and without
+//!   SQLite's, keeps nobody out. Only who holds it for longer than a step, a migration or a restore, is not passed by: it
+//!   leaves a mark in the file.
+//! * **K5.** A handle has turns of [`TURN`](side::TURN), over as many steps as it makes meanwhile, because every change of
+//!   hands costs a wake-up and the pages that were read. When its turn is over and somebody waits, others go first.
 
-use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+mod holder;
+mod queue;
+mod side;
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+pub(crate) use holder::holder;
+use queue::Queue;
+use side::{Got, Side};
 
-use crate::error::{Error, LockHolder};
+use super::reading::beside;
+use crate::error::Error;
+
+/// How long a call waits for this lock before it asks SQLite (K4): longer than the turns of a dozen processes, and short
+/// beside any time-out that a person notices.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Until when a call may wait.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +69,14 @@ impl Deadline {
     pub(crate) fn waited(self) -> Duration {
         self.started.elapsed()
     }
+
+    /// How long to wait for the lock at a time (K4).
+    fn patience(self) -> Duration {
+        match self.ends {
+            Some(ends) => PATIENCE.min(ends.saturating_duration_since(self.started) / 2),
+            None => PATIENCE,
+        }
+    }
 }
 
 /// A mutex whose holder cannot leave it half-changed: what a panicking thread left is taken as it is.
@@ -64,56 +87,33 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The lock of one handle.
 #[derive(Debug)]
 pub(crate) struct WriteLock {
-    path: PathBuf,
+    ledger: PathBuf,
     queue: Queue,
-    side: Option<Arc<Side>>,
+    side: Option<Side>,
 }
 
-/// Threads of one handle, first come, first served.
-#[derive(Debug, Default)]
-struct Queue {
-    state: Mutex<QueueState>,
-    turn: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct QueueState {
-    taken: bool,
-    waiting: VecDeque<u64>,
-    next_ticket: u64,
-}
-
-/// The file that the kernel queues on, and the thread that waits there for the handle.
+/// A call's turn among the threads of its handle, until it is dropped; with it goes the file's lock, if it was got.
 #[derive(Debug)]
-struct Side {
-    file: File,
-    state: Mutex<SideState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct SideState {
-    /// A thread of ours is in the kernel's queue.
-    queued: bool,
-    /// It got the lock, and keeps it for the call that waits.
-    arrived: bool,
-    /// A call waits for it.
-    wanted: bool,
-}
-
-/// The right to write, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct WriteGuard<'l> {
+pub(crate) struct Turn<'l> {
     lock: &'l WriteLock,
-    flocked: bool,
+    held: bool,
+    marked: bool,
+    /// How long the next wait may take.
+    patience: Duration,
+}
+
+/// How a wait for the lock ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// The call writes next: SQLite's lock is worth waiting for.
+    Ours,
+    /// Patience is at its end: SQLite may be asked, and not waited for (K4).
+    PastPatience,
 }
 
 impl WriteLock {
     /// The lock of the ledger at `ledger`. Its file is made, for the owner only, where it can be and a writer asks.
     pub(crate) fn new(ledger: &Path, writes: bool) -> Self {
-        let mut path = ledger.as_os_str().to_owned();
-        path.push("-lock");
-        let path = PathBuf::from(path);
         let file = OpenOptions::new()
             .read(true)
             .write(writes)
@@ -121,196 +121,105 @@ impl WriteLock {
             .truncate(false)
             .mode(0o600)
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
-            .open(&path);
+            .open(beside(ledger, "-lock"));
         Self {
-            path,
+            ledger: ledger.to_owned(),
             queue: Queue::default(),
-            side: file.ok().map(|file| {
-                Arc::new(Side {
-                    file,
-                    state: Mutex::default(),
-                    changed: Condvar::new(),
-                })
-            }),
+            side: file.ok().map(Side::new),
         }
     }
 
-    /// Waits for the right to write.
+    /// Waits for the call's turn among the threads of this handle.
     ///
     /// # Errors
     /// [`Error::Busy`] at the deadline.
-    pub(crate) fn acquire(&self, deadline: Deadline) -> Result<WriteGuard<'_>, Error> {
+    pub(crate) fn enter(&self, deadline: Deadline) -> Result<Turn<'_>, Error> {
         if !self.queue.enter(deadline) {
             return Err(self.busy(deadline));
         }
-        let mut guard = WriteGuard {
+        Ok(Turn {
             lock: self,
-            flocked: false,
-        };
-        if let Some(side) = &self.side {
-            match Side::acquire(side, deadline) {
-                Ok(got) => guard.flocked = got,
-                Err(TimedOut) => return Err(self.busy(deadline)),
+            held: false,
+            marked: false,
+            patience: match &self.side {
+                Some(side) if side.was_passed() => Duration::ZERO,
+                Some(_) | None => deadline.patience(),
+            },
+        })
+    }
+
+    /// Waits for the right to write, for longer than a step: nobody goes past it (K4).
+    ///
+    /// # Errors
+    /// [`Error::Busy`] at the deadline.
+    pub(crate) fn acquire(&self, deadline: Deadline) -> Result<Turn<'_>, Error> {
+        let mut turn = self.enter(deadline)?;
+        while turn.wait(deadline)? == Waited::PastPatience {
+            if deadline.has_passed() {
+                return Err(self.busy(deadline));
             }
         }
-        Ok(guard)
+        if let Some(side) = &self.side
+            && turn.held
+        {
+            side.mark();
+            turn.marked = true;
+        }
+        Ok(turn)
     }
 
     /// What a call is told that could not write in time.
     pub(crate) fn busy(&self, deadline: Deadline) -> Error {
         Error::Busy {
-            holder: holder(&self.path),
+            holder: holder::writer(&self.ledger),
             waited: deadline.waited(),
         }
     }
 }
 
-impl Drop for WriteGuard<'_> {
+impl Turn<'_> {
+    /// Waits for the file's lock, as long as patience and deadline allow.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] at the deadline, where nobody may go past the lock's holder.
+    pub(crate) fn wait(&mut self, deadline: Deadline) -> Result<Waited, Error> {
+        let Some(side) = &self.lock.side else {
+            return Ok(Waited::Ours);
+        };
+        loop {
+            let got = side.wait(self.patience.min(deadline.remaining()), deadline);
+            self.patience = deadline.patience();
+            match got {
+                Got::Lock => {
+                    self.held = true;
+                    return Ok(Waited::Ours);
+                }
+                Got::NoLocks => return Ok(Waited::Ours),
+                Got::Nothing if !side.is_marked() => return Ok(Waited::PastPatience),
+                Got::Nothing if deadline.has_passed() => return Err(self.lock.busy(deadline)),
+                Got::Nothing => {}
+            }
+        }
+    }
+
+    /// The call got SQLite's lock although it had not got this one: the next one need not be as patient.
+    pub(crate) fn went_past(&self) {
+        if let Some(side) = &self.lock.side {
+            side.pass();
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if self.flocked
-            && let Some(side) = &self.lock.side
+        if let Some(side) = &self.lock.side
+            && self.held
         {
+            if self.marked {
+                side.unmark();
+            }
             side.release();
         }
         self.lock.queue.leave();
     }
-}
-
-impl Queue {
-    /// Whether the caller's turn came by the deadline.
-    fn enter(&self, deadline: Deadline) -> bool {
-        let mut state = locked(&self.state);
-        if !state.taken && state.waiting.is_empty() {
-            state.taken = true;
-            return true;
-        }
-        let ticket = state.next_ticket;
-        state.next_ticket += 1;
-        state.waiting.push_back(ticket);
-        loop {
-            if !state.taken && state.waiting.front() == Some(&ticket) {
-                state.waiting.pop_front();
-                state.taken = true;
-                return true;
-            }
-            let left = deadline.remaining();
-            if left.is_zero() {
-                state.waiting.retain(|other| *other != ticket);
-                // The next in line may be the first one now.
-                self.turn.notify_all();
-                return false;
-            }
-            state = self
-                .turn
-                .wait_timeout(state, left)
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
-        }
-    }
-
-    fn leave(&self) {
-        let mut state = locked(&self.state);
-        state.taken = false;
-        let awaited = !state.waiting.is_empty();
-        drop(state);
-        if awaited {
-            self.turn.notify_all();
-        }
-    }
-}
-
-/// The deadline passed.
-struct TimedOut;
-
-impl Side {
-    /// Gets the file's lock; `false` where the system does not lock it (K3).
-    fn acquire(side: &Arc<Self>, deadline: Deadline) -> Result<bool, TimedOut> {
-        let mut state = locked(&side.state);
-        if !state.queued && !state.arrived {
-            match flock(side.file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(true),
-                Err(rustix::io::Errno::WOULDBLOCK) => {}
-                Err(_) => return Ok(false),
-            }
-            if deadline.has_passed() {
-                return Err(TimedOut);
-            }
-            if !Self::send_waiter(side) {
-                return Ok(false);
-            }
-            state.queued = true;
-        }
-        state.wanted = true;
-        loop {
-            if state.arrived {
-                state.arrived = false;
-                state.wanted = false;
-                return Ok(true);
-            }
-            if !state.queued {
-                // The waiter came back without a lock: the system does not lock this file.
-                state.wanted = false;
-                return Ok(false);
-            }
-            let left = deadline.remaining();
-            if left.is_zero() {
-                state.wanted = false;
-                return Err(TimedOut);
-            }
-            state = side
-                .changed
-                .wait_timeout(state, left)
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
-        }
-    }
-
-    /// Sends a thread into the kernel's queue (K2).
-    fn send_waiter(side: &Arc<Self>) -> bool {
-        let side = Arc::clone(side);
-        std::thread::Builder::new()
-            .name("keyfence-lock".into())
-            .stack_size(64 * 1024)
-            .spawn(move || {
-                let locked_file = loop {
-                    match flock(side.file.as_fd(), FlockOperation::LockExclusive) {
-                        Err(rustix::io::Errno::INTR) => {}
-                        other => break other.is_ok(),
-                    }
-                };
-                let mut state = locked(&side.state);
-                state.queued = false;
-                if locked_file && state.wanted {
-                    state.arrived = true;
-                } else if locked_file {
-                    side.release();
-                }
-                drop(state);
-                side.changed.notify_all();
-            })
-            .is_ok()
-    }
-
-    fn release(&self) {
-        // A lock that cannot be let go of goes with the process; nothing is decided by it.
-        let _: Result<(), rustix::io::Errno> = flock(self.file.as_fd(), FlockOperation::Unlock);
-    }
-}
-
-/// The process that holds the lock of this file now, where the system tells (`/proc/locks`).
-pub(crate) fn holder(path: &Path) -> Option<LockHolder> {
-    let metadata = std::fs::metadata(path).ok()?;
-    let (device, inode) = (metadata.dev(), metadata.ino());
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let file = format!("{major:02x}:{minor:02x}:{inode}");
-    let pid = locks.lines().find_map(|line| {
-        // `1: FLOCK  ADVISORY  WRITE 24915 fe:00:5382432 0 EOF`; a waiter's line has `->` behind the number.
-        let mut words = line.split_ascii_whitespace().skip(1);
-        (words.next() == Some("FLOCK")).then_some(())?;
-        let pid = words.nth(2)?;
-        (words.next() == Some(&*file)).then(|| pid.parse().ok())?
-    })?;
-    let program = std::fs::read_to_string(format!("/proc/{pid}/comm"))
-        .ok()
-        .map(|name| name.trim_end().to_owned());
-    Some(LockHolder { pid, program })
 }

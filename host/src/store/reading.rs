@@ -126,7 +126,8 @@ pub(super) fn has_log(path: &Path) -> bool {
     is_filled(&beside(path, "-wal"))
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// The file beside the ledger's whose name ends so.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(suffix);
     path.into()

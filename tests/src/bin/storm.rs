@@ -31,6 +31,12 @@ enum Part {
         /// The ledger.
         ledger: PathBuf,
     },
+    /// Takes the lock that writers queue on, says so, and does not write.
+    #[command(hide = true)]
+    Queue {
+        /// The ledger.
+        ledger: PathBuf,
+    },
     /// Mints tokens, one by one, and prints them.
     #[command(hide = true)]
     Mint {
@@ -116,6 +122,10 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         Some(Part::Hold { ledger }) => {
             contend::hold(&ledger)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Part::Queue { ledger }) => {
+            contend::queue(&ledger)?;
             Ok(ExitCode::SUCCESS)
         }
         Some(Part::Mint { ledger, times }) => {

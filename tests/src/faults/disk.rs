@@ -147,6 +147,19 @@ impl Disk {
         disk
     }
 
+    /// Lets this go wrong from now on: calls are counted anew.
+    pub fn strike(&self, fault: Fault) {
+        let mut state = self.state();
+        state.fault = Some(fault);
+        state.calls = Default::default();
+        (state.growing, state.hits) = (0, 0);
+    }
+
+    /// Lets nothing go wrong any more.
+    pub fn heal(&self) {
+        self.state().fault = None;
+    }
+
     /// How many calls of this kind there were.
     #[must_use]
     pub fn calls(&self, kind: Kind) -> u64 {

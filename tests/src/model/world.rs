@@ -1,18 +1,23 @@
-//! A ledger, a clock, and what each contender remembers.
+//! A ledger, a clock, and what each contender remembers. What contenders do is in one file for each machine.
+
+mod assignment;
+mod leases;
+mod message;
+mod sessions;
 
 use core::fmt::{self, Debug};
 use std::convert::Infallible;
 
 use keyfence_core::actor::{self, ActorGrant, ActorLease};
-use keyfence_core::attempt::{self, Assignment, AttemptGrant, CloseLost, Done, Outcome};
+use keyfence_core::attempt::{self, Assignment, AttemptGrant, Done};
 use keyfence_core::event::Event;
-use keyfence_core::host::{self, HostGrant, HostLease, Proof};
+use keyfence_core::host::{HostGrant, HostLease};
 use keyfence_core::lease::{Granted, Released, Revoked};
 use keyfence_core::mailbox::{self, Message, MessageGrant, MessageState, Priority};
 use keyfence_core::memory::{Memory, MemoryStep};
-use keyfence_core::session::{self, ClaimSession, Session, SessionGrant};
+use keyfence_core::session::{self, Session, SessionGrant};
 use keyfence_core::store::{Failure, Store};
-use keyfence_core::{AttemptId, Decision, Digest, Name, ProcessId, TimeMs, Token, Ttl};
+use keyfence_core::{Decision, Digest, Name, ProcessId, TimeMs, Token, Ttl};
 
 use super::cast::{Act, Cast};
 use super::lens::{Lens, Presented, Weakness};
@@ -405,271 +410,6 @@ impl World {
         }
         Ok(!events.is_empty())
     }
-
-    // ---- the actor
-
-    fn acquire(&mut self, contender: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let ask = self.ask(contender);
-        let answered = self.step(&Presented::default(), |step, now| actor::acquire(step, &ask, now))?;
-        self.leased(answered, tell)
-    }
-
-    fn acquire_or_renew(&mut self, contender: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let ask = self.ask(contender);
-        let answered = self.step(&Presented::default(), |step, now| {
-            actor::acquire_or_renew(step, &ask, now)
-        })?;
-        self.leased(answered, tell)
-    }
-
-    fn ask(&self, contender: usize) -> actor::Acquire {
-        actor::Acquire {
-            actor: actor_name(),
-            process: process(contender),
-            ttl: self.lease_ttl,
-        }
-    }
-
-    fn leased(&mut self, answered: Answered<Granted<ActorGrant>>, tell: Tell<'_>) -> Result<bool, Broken> {
-        let (effect, grant) = self.claimed(Of::Actor, &actor_name(), answered, ActorGrant::token, tell)?;
-        self.leases.extend(grant);
-        Ok(effect)
-    }
-
-    fn renew_lease(&mut self, grant: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let (grant, ttl) = (self.leases[grant].clone(), self.lease_ttl);
-        let answered = self.step(&presented(grant.token(), None), |step, now| {
-            actor::renew(step, &grant, ttl, now)
-        })?;
-        self.leased(answered, tell)
-    }
-
-    fn release_lease(&mut self, grant: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let grant = self.leases[grant].clone();
-        let answered = self.step(&presented(grant.token(), None), |step, now| {
-            actor::release(step, &grant, now)
-        })?;
-        self.released(Of::Actor, grant.name(), grant.token(), answered, tell)
-    }
-
-    // ---- the job as an assignment
-
-    fn attempt(&mut self, lease: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let lease = self.leases[lease].clone();
-        let ask = attempt::Acquire {
-            assignment: job(),
-            actor: lease.name().clone(),
-            process: lease.process(),
-            lease_token: lease.token(),
-            // The worst id there can be: all attempts of a process share it, so that only the token tells them apart.
-            attempt: AttemptId::from_bytes(*lease.process().as_bytes()),
-            ttl: self.claim_ttl,
-        };
-        let answered = self.step(&under(Some(lease.token())), |step, now| {
-            attempt::acquire(step, &ask, now)
-        })?;
-        let (effect, grant) = self.claimed(Of::Assignment, &job(), answered, AttemptGrant::token, tell)?;
-        self.attempts.extend(grant.map(|grant| (grant, lease.token())));
-        Ok(effect)
-    }
-
-    fn renew_attempt(&mut self, grant: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let ((grant, parent), ttl) = (self.attempts[grant].clone(), self.claim_ttl);
-        let answered = self.step(&presented(grant.token(), Some(parent)), |step, now| {
-            attempt::renew(step, &grant, ttl, now)
-        })?;
-        Ok(self
-            .claimed(Of::Assignment, &job(), answered, AttemptGrant::token, tell)?
-            .0)
-    }
-
-    fn release_attempt(&mut self, grant: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let (grant, parent) = self.attempts[grant].clone();
-        let answered = self.step(&presented(grant.token(), Some(parent)), |step, now| {
-            attempt::release(step, &grant, now)
-        })?;
-        self.released(Of::Assignment, &job(), grant.token(), answered, tell)
-    }
-
-    fn finish(&mut self, grant: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let (grant, parent) = self.attempts[grant].clone();
-        let answered = self.step(&presented(grant.token(), Some(parent)), |step, now| {
-            attempt::finish(step, &grant, Outcome::Completed, Digest::NONE, now)
-        })?;
-        self.ended(Of::Assignment, &job(), grant.token(), "finish", answered, tell)
-    }
-
-    fn close_lost(&mut self, tell: Tell<'_>) -> Result<bool, Broken> {
-        let (decision, events) = self.step(&Presented::default(), |step, now| {
-            attempt::close_lost(step, &job(), now)
-        })?;
-        match decision {
-            Ok(CloseLost::Closed) => tell(format_args!("the job FAILED, worker lost")),
-            Ok(CloseLost::Live) => tell(format_args!("the attempt is live")),
-            Ok(CloseLost::NotRunning) => tell(format_args!("nobody works on it")),
-            Err(refusal) => tell(format_args!("refused: {refusal}")),
-        }
-        Ok(!events.is_empty())
-    }
-
-    // ---- the job as a message
-
-    fn claim(&mut self, process: ProcessId, lease: Option<Token>, tell: Tell<'_>) -> Result<bool, Broken> {
-        let ask = mailbox::Claim {
-            message: job(),
-            owner: actor_name(),
-            process: Some(process),
-            lease_token: lease,
-            ttl: self.claim_ttl,
-        };
-        let answered = self.step(&under(lease), |step, now| mailbox::claim(step, &ask, now))?;
-        self.delivered(answered, lease, tell)
-    }
-
-    fn claim_next(&mut self, contender: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let ask = mailbox::ClaimNext {
-            owner: actor_name(),
-            process: Some(process(contender)),
-            lease_token: None,
-            ttl: self.claim_ttl,
-        };
-        let mut first = None;
-        let (decision, events) = self.step(&Presented::default(), |step, now| {
-            mailbox::claim_next(step, &ask, 1, now, |granted| first = Some(granted))
-        })?;
-        let decision = match (decision, first) {
-            (Ok(_), None) => {
-                tell(format_args!("nothing to do"));
-                Monitor::refused(&events)?;
-                return Ok(!events.is_empty());
-            }
-            (Ok(_), Some(granted)) => Ok(granted),
-            (Err(refusal), _) => Err(refusal),
-        };
-        self.delivered((decision, events), None, tell)
-    }
-
-    fn delivered(
-        &mut self,
-        answered: Answered<Granted<MessageGrant>>,
-        lease: Option<Token>,
-        tell: Tell<'_>,
-    ) -> Result<bool, Broken> {
-        let (effect, grant) = self.claimed(Of::Message, &job(), answered, MessageGrant::token, tell)?;
-        let row = self.ledger.rows::<Message>()[0].state.clone();
-        self.claims.extend(grant.map(|grant| (grant, lease, row)));
-        Ok(effect)
-    }
-
-    fn extend(&mut self, grant: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let ((grant, parent, _), ttl) = (self.claims[grant].clone(), self.claim_ttl);
-        let answered = self.step(&presented(grant.token(), parent), |step, now| {
-            mailbox::extend(step, &grant, ttl, now)
-        })?;
-        Ok(self
-            .claimed(Of::Message, &job(), answered, MessageGrant::token, tell)?
-            .0)
-    }
-
-    fn settle(
-        &mut self,
-        grant: usize,
-        act: &'static str,
-        tell: Tell<'_>,
-        verb: impl Fn(&mut Lens<'_, Step>, &MessageGrant, Digest, TimeMs) -> Result<Decision<Done>, Failure<Infallible>>,
-    ) -> Result<bool, Broken> {
-        let (grant, parent, claimed) = self.claims[grant].clone();
-        let presented = Presented {
-            claimed: Some(claimed),
-            ..presented(grant.token(), parent)
-        };
-        // What each generation produces is its own, so that one result is not taken for another's.
-        let bytes = Digest::from_bytes([u8::try_from(grant.token().get()).unwrap_or(u8::MAX); 16]);
-        let answered = self.step(&presented, |step, now| verb(step, &grant, bytes, now))?;
-        self.ended(Of::Message, &job(), grant.token(), act, answered, tell)
-    }
-
-    fn sweep(&mut self, tell: Tell<'_>) -> Result<bool, Broken> {
-        let (decision, events) = self.step(&Presented::default(), |step, now| mailbox::sweep(step, None, 8, now))?;
-        match decision {
-            Ok(swept) => tell(format_args!("{swept} swept")),
-            Err(refusal) => tell(format_args!("refused: {refusal}")),
-        }
-        Ok(!events.is_empty())
-    }
-
-    fn dead_letter_new(&mut self, tell: Tell<'_>) -> Result<bool, Broken> {
-        let (decision, events) = self.step(&Presented::default(), |step, now| {
-            mailbox::dead_letter_new(step, &job(), now)
-        })?;
-        match decision {
-            Ok(Done::Now) => tell(format_args!("the message is DEAD")),
-            Ok(Done::Already) => tell(format_args!("was done already")),
-            Err(refusal) => tell(format_args!("refused: {refusal}")),
-        }
-        Ok(!events.is_empty())
-    }
-
-    // ---- the job as a session
-
-    fn register(&mut self, contender: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let ask = host::Register {
-            host: host_name(contender),
-            process: process(contender),
-            proof: Proof::Process,
-            ttl: self.lease_ttl,
-        };
-        let answered = self.step(&Presented::default(), |step, now| host::register(step, &ask, now))?;
-        let (effect, grant) = self.claimed(Of::Host, &ask.host, answered, HostGrant::token, tell)?;
-        self.hosts.extend(grant);
-        Ok(effect)
-    }
-
-    fn renew_host(&mut self, grant: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let (grant, ttl) = (self.hosts[grant].clone(), self.lease_ttl);
-        let answered = self.step(&presented(grant.token(), None), |step, now| {
-            host::renew(step, &grant, ttl, now)
-        })?;
-        Ok(self
-            .claimed(Of::Host, grant.name(), answered, HostGrant::token, tell)?
-            .0)
-    }
-
-    fn release_host(&mut self, grant: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let grant = self.hosts[grant].clone();
-        let answered = self.step(&presented(grant.token(), None), |step, now| {
-            host::release(step, &grant, now)
-        })?;
-        self.released(Of::Host, grant.name(), grant.token(), answered, tell)
-    }
-
-    fn hold(&mut self, host: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let ask = ClaimSession {
-            session: job(),
-            host: self.hosts[host].clone(),
-            ttl: self.claim_ttl,
-        };
-        let answered = self.step(&under(Some(ask.host.token())), |step, now| {
-            session::claim(step, &ask, now)
-        })?;
-        let (effect, grant) = self.claimed(Of::Session, &job(), answered, SessionGrant::token, tell)?;
-        self.sessions.extend(grant);
-        Ok(effect)
-    }
-
-    fn release_session(&mut self, grant: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let grant = self.sessions[grant].clone();
-        let answered = self.step(&of_session(&grant), |step, now| session::release(step, &grant, now))?;
-        self.released(Of::Session, &job(), grant.token(), answered, tell)
-    }
-
-    fn finish_session(&mut self, grant: usize, tell: Tell<'_>) -> Result<bool, Broken> {
-        let grant = self.sessions[grant].clone();
-        let answered = self.step(&of_session(&grant), |step, now| {
-            session::finish(step, &grant, Digest::NONE, now)
-        })?;
-        self.ended(Of::Session, &job(), grant.token(), "finish", answered, tell)
-    }
 }
 
 fn under(lease: Option<Token>) -> Presented {
@@ -684,12 +424,5 @@ fn presented(token: Token, parent: Option<Token>) -> Presented {
         token: Some(token),
         parent,
         ..Presented::default()
-    }
-}
-
-fn of_session(grant: &SessionGrant) -> Presented {
-    Presented {
-        generation: Some(grant.generation().clone()),
-        ..presented(grant.token(), Some(grant.generation().host_token))
     }
 }

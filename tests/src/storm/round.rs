@@ -192,8 +192,8 @@ impl Round<'_> {
                 let index = self.random.usize(0..self.slots.len());
                 let slot = &mut self.slots[index];
                 if stopped < 2 && slot.stopped_until.is_none() {
-                    // Every sixth one sleeps past its leases. Not all do: a process that is stopped in the queue for the
-                    // ledger's lock, or with it, stops every writer behind it.
+                    // Every sixth one sleeps past its leases. Not all do: a process that is stopped inside its transaction
+                    // stops every writer.
                     let pause = match self.random.u8(0..6) {
                         0 => self.random.u64(ttl_ms..ttl_ms * 3 / 2),
                         _ => self.random.u64(1..ttl_ms / 8 + 2),

@@ -31,7 +31,7 @@ impl Worker {
         }
     }
 
-    /// Runs one step; whatever keeps the weak verb from its purpose is fine.
+    /// Runs one step; whatever keeps the weak verb from its purpose is fine, and counted.
     fn step<T>(
         &mut self,
         decide: impl FnMut(
@@ -43,8 +43,8 @@ impl Worker {
             Ok(Ok(value)) => Ok(Some(value)),
             Ok(Err(_)) => Ok(None),
             Err(failure) => {
-                self.journal.counted("weakness.stopped")?;
-                eprintln!("the ledger stopped a weakened step: {failure}");
+                let error = Error::from(failure);
+                self.journal.counted(&format!("weakness.stopped.{}", error.name()))?;
                 Ok(None)
             }
         }

@@ -116,7 +116,7 @@ fn every_connection_is_durable_and_defensive() {
 fn a_weaker_setting_is_found_out() {
     let connection = Connection::open_in_memory().unwrap();
     assert!(
-        matches!(make_durable(&connection), Err(Error::Transaction { .. })),
+        matches!(switch_to_wal(&connection), Err(Error::Transaction { .. })),
         "memory has no WAL"
     );
 }

@@ -27,12 +27,19 @@ use crate::error::Error;
 /// How many due and how many lapsed messages of one recipient and one priority are compared by age.
 const DUE_MAX: i64 = 64;
 
+/// The greatest priority below ?2 in which ?1 has anything.
+macro_rules! next_priority {
+    () => {
+        "SELECT priority FROM keyfence_message INDEXED BY keyfence_message_open \
+         WHERE recipient = ?1 AND ended_at_ms IS NULL AND priority < ?2 ORDER BY priority DESC LIMIT 1"
+    };
+}
+
 macro_rules! run {
-    ($more:literal, $run:literal) => {
+    ($run:literal) => {
         concat!(
             "SELECT ",
             message_columns!(),
-            $more,
             " FROM keyfence_message INDEXED BY keyfence_message_open \
              WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND ",
             $run
@@ -40,26 +47,29 @@ macro_rules! run {
     };
 }
 
-/// The first run, up to ?3 messages; with each, whether the other two have a head at ?4.
-const READY: &str = run!(
-    ", EXISTS (SELECT 1 FROM keyfence_message INDEXED BY keyfence_message_open \
-        WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 0 AND expires_at_ms IS NULL \
-        AND not_before_ms <= ?4), \
-     EXISTS (SELECT 1 FROM keyfence_message INDEXED BY keyfence_message_open \
-        WHERE recipient = ?1 AND priority = ?2 AND ended_at_ms IS NULL AND state = 1 AND expires_at_ms <= ?4)",
-    "state = 0 AND expires_at_ms IS NULL AND not_before_ms IS NULL ORDER BY number LIMIT ?3"
+/// The first run of the greatest priority below ?2 that has anything, up to ?3 messages; with each, whether the other two
+/// runs of that priority have a head at ?4.
+const READY: &str = concat!(
+    "SELECT ",
+    message_columns!(),
+    ", EXISTS (SELECT 1 FROM keyfence_message AS due INDEXED BY keyfence_message_open \
+        WHERE recipient = ?1 AND priority = ready.priority AND ended_at_ms IS NULL AND state = 0 \
+        AND expires_at_ms IS NULL AND not_before_ms <= ?4), \
+     EXISTS (SELECT 1 FROM keyfence_message AS lapsed INDEXED BY keyfence_message_open \
+        WHERE recipient = ?1 AND priority = ready.priority AND ended_at_ms IS NULL AND state = 1 \
+        AND expires_at_ms <= ?4) \
+     FROM keyfence_message AS ready INDEXED BY keyfence_message_open \
+     WHERE recipient = ?1 AND priority = (",
+    next_priority!(),
+    ") AND ended_at_ms IS NULL AND state = 0 AND expires_at_ms IS NULL AND not_before_ms IS NULL \
+     ORDER BY number LIMIT ?3"
 );
 /// The second run, up to ?3 messages that are due at ?4.
-const DUE: &str = run!(
-    "",
-    "state = 0 AND expires_at_ms IS NULL AND not_before_ms <= ?4 ORDER BY not_before_ms LIMIT ?3"
-);
+const DUE: &str = run!("state = 0 AND expires_at_ms IS NULL AND not_before_ms <= ?4 ORDER BY not_before_ms LIMIT ?3");
 /// The third run, up to ?3 messages whose claim has lapsed at ?4.
-const LAPSED: &str = run!("", "state = 1 AND expires_at_ms <= ?4 ORDER BY expires_at_ms LIMIT ?3");
+const LAPSED: &str = run!("state = 1 AND expires_at_ms <= ?4 ORDER BY expires_at_ms LIMIT ?3");
 
-/// The greatest priority below ?2 in which a recipient has anything.
-const NEXT_PRIORITY: &str = "SELECT priority FROM keyfence_message INDEXED BY keyfence_message_open \
-    WHERE recipient = ?1 AND ended_at_ms IS NULL AND priority < ?2 ORDER BY priority DESC LIMIT 1";
+const NEXT_PRIORITY: &str = next_priority!();
 
 /// The first recipient after ?1 that has anything.
 const NEXT_RECIPIENT: &str = "SELECT recipient FROM keyfence_message INDEXED BY keyfence_message_open \
@@ -120,18 +130,23 @@ fn deliverable(
     let recipient = recipient.as_str();
     let at = number_of(now.as_ms());
     let mut below = ABOVE_ALL;
-    while found.len() < limit
-        && let Some(priority) = next_priority(connection, recipient, below)?
-    {
+    while found.len() < limit {
         let wanted = limit - found.len();
         let mut heads = Vec::with_capacity(wanted);
-        // Without a first run nothing is known of the others.
-        let (mut has_due, mut has_lapsed) = (true, true);
-        let ready = params![recipient, priority, sql_limit(wanted), at];
+        let mut others = None;
+        let ready = params![recipient, below, sql_limit(wanted), at];
         read_run(connection, READY, ready, &mut heads, |row| {
-            (has_due, has_lapsed) = (row.get(24)?, row.get(25)?);
+            others = Some((row.get(4)?, row.get(24)?, row.get(25)?));
             Ok(())
         })?;
+        let (priority, has_due, has_lapsed) = match others {
+            Some(others) => others,
+            // Without a first run nothing is known of the others.
+            None => match next_priority(connection, recipient, below)? {
+                Some(priority) => (priority, true, true),
+                None => break,
+            },
+        };
         for (sql, has_head) in [(DUE, has_due), (LAPSED, has_lapsed)] {
             if has_head {
                 let run = params![recipient, priority, DUE_MAX, at];
@@ -258,6 +273,7 @@ pub(super) const STATEMENTS: [(&str, &[&str]); 5] = [
         READY,
         &[
             "recipient=? AND priority=? AND state=? AND expires_at_ms=? AND not_before_ms=?",
+            "recipient=? AND priority<?",
             "recipient=? AND priority=? AND state=? AND expires_at_ms=? AND not_before_ms<?",
             "recipient=? AND priority=? AND state=? AND expires_at_ms<?",
         ],
