@@ -4,7 +4,8 @@
 //! runs the machines of the core. The bytes on the flash are described in `FORMAT.md`. [`link`] is how a host talks to a
 //! kiosk: both ends of it, for kiosks and hosts alike.
 //!
-//! Beside the ledger's region a kiosk has regions for [`settings`] and [`audit`]: they may be lost, and weaken nothing then.
+//! Beside the ledger's region a kiosk has three more: [`identity`] (who it is; never lost to a power cut), [`settings`] and
+//! [`audit`] (which may be lost, and weaken nothing then).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ extern crate std;
 
 pub mod audit;
 mod blocking;
+pub mod identity;
 pub mod journal;
 pub mod link;
 pub mod settings;

@@ -9,43 +9,13 @@ use keyfence_firmware::audit::{Audit, KINDS_MAX, Noted, QUIET_MS};
 use keyfence_firmware::journal::Existing;
 use keyfence_firmware::settings::{Answer, RegionError, SETTING_BYTES_MAX, SETTINGS_MAX, Settings};
 use keyfence_firmware::store::Ledger;
-use keyfence_tests::flash::{Chip, Image, Operation, Reading, SimFlash, TracedOperation};
-use keyfence_tests::powercut::{readings, tears};
+use keyfence_tests::flash::{Chip, Image, Reading, SimFlash};
+use keyfence_tests::powercut::{readings, stays_inside, tears, traced};
 use keyfence_tests::random::Random;
 
 /// The region of each test lies behind one page that nobody may touch.
 const fn region<const ERASE: usize>(pages: u32) -> Range<u32> {
     ERASE as u32..(1 + pages) * ERASE as u32
-}
-
-fn stays_inside(trace: &[TracedOperation], range: &Range<u32>, erase_size: usize) {
-    for traced in trace {
-        let (from, len) = match &traced.operation {
-            Operation::Program { offset, data } => (*offset, data.len()),
-            Operation::Erase { page } => ((page * erase_size) as u32, erase_size),
-        };
-        assert!(
-            range.contains(&from) && from + len as u32 <= range.end,
-            "{:?} outside {range:?}",
-            traced.operation
-        );
-    }
-}
-
-/// The operations of `act` on `image`, each with what was there before it; and what it left.
-fn traced<const WRITE: usize, const ERASE: usize, T>(
-    image: &Image,
-    reading: Reading,
-    act: impl FnOnce(&mut SimFlash<WRITE, ERASE>) -> T,
-) -> (T, Vec<TracedOperation>, Image) {
-    let mut flash = SimFlash::<WRITE, ERASE>::with_image(image.clone());
-    flash.chip_mut().power_up(reading);
-    flash.chip_mut().start_trace();
-    let answer = act(&mut flash);
-    let mut chip = flash.chip_mut();
-    let trace = chip.take_trace();
-    assert_eq!(chip.abuse(), None, "a rule of the chip was broken");
-    (answer, trace, chip.image().clone())
 }
 
 // ---- settings

@@ -12,10 +12,10 @@ use crate::random::{Random, fold};
 
 /// The store gives up ageing after this many commits.
 const AGEING_COMMITS_MAX: usize = 50_000;
-/// The life begins this many verbs before a page turn that the ageing has seen.
+/// The life begins this many verbs before a page turn that the ageing has seen; a short one begins nearer to it.
 const VERBS_BEFORE_TURN: usize = 6;
 
-/// A life whose first page turn comes later than in this commit is lived otherwise, if it can be.
+/// A life whose first page turn comes later than in this commit, or not at all, is lived otherwise, if it can be.
 const FIRST_TURN_MAX: usize = 10;
 /// So many lives are tried.
 const LIVES_MAX: u64 = 20;
@@ -89,7 +89,8 @@ impl Script {
         })?;
         let bounds = Bounds::for_page_size(geometry.erase_size_bytes);
         let keys: Vec<Key> = bounds.keys().collect();
-        let start = age(store, bounds, &keys, Image::blank(geometry, pages), seed)?;
+        let before_turn = VERBS_BEFORE_TURN.min(commits.div_ceil(2));
+        let start = age(store, bounds, &keys, Image::blank(geometry, pages), before_turn, seed)?;
         let mut script = Self {
             store,
             bounds,
@@ -105,7 +106,7 @@ impl Script {
         for attempt in 0..LIVES_MAX {
             script.live(&start.image, start.oracle.clone(), commits, fold(seed, attempt))?;
             let is_late = script.first_turn.is_none_or(|commit| commit > FIRST_TURN_MAX);
-            if !is_late || commits < FIRST_TURN_MAX || attempt + 1 == LIVES_MAX {
+            if !is_late || attempt + 1 == LIVES_MAX {
                 break;
             }
             script.places.clear();
@@ -160,7 +161,14 @@ pub(super) const fn is_erase(traced: &TracedOperation) -> bool {
     matches!(traced.operation, crate::flash::Operation::Erase { .. })
 }
 
-fn age(store: &'static Store, bounds: Bounds, keys: &[Key], blank: Image, seed: u64) -> Result<Moment, Violation> {
+fn age(
+    store: &'static Store,
+    bounds: Bounds,
+    keys: &[Key],
+    blank: Image,
+    before_turn: usize,
+    seed: u64,
+) -> Result<Moment, Violation> {
     let mut bench = Bench::new(store, keys, blank);
     let mut oracle = Oracle::default();
     bench.provision()?;
@@ -170,7 +178,7 @@ fn age(store: &'static Store, bounds: Bounds, keys: &[Key], blank: Image, seed: 
     let mut past = VecDeque::new();
     let mut erases = bench.chip.borrow().counters().erases;
     for commits in 0..AGEING_COMMITS_MAX {
-        if past.len() == VERBS_BEFORE_TURN {
+        if past.len() == before_turn {
             past.pop_front();
         }
         let chip = bench.chip.borrow();

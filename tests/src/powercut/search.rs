@@ -12,7 +12,7 @@ use super::oracle::{Oracle, Violation};
 use super::report::{Failed, Report, Tally};
 use super::script::{Place, Script, is_erase};
 use super::subject::Store;
-use super::variants::{readings, seeded_reading, seeded_tear, tears};
+use super::variants::{readings, seeded_reading, seeded_tear, tears, turned};
 use crate::flash::{Geometry, Image, Reading, TracedOperation};
 use crate::random::{Random, fold};
 
@@ -416,15 +416,6 @@ impl Search<'_> {
             faulted,
             places,
         }
-    }
-}
-
-/// The reading of the second mount: cells that kept still may turn now.
-const fn turned(reading: Reading) -> Reading {
-    match reading {
-        Reading::AsLeft | Reading::TurnsAfter(_) => Reading::Other,
-        Reading::Other | Reading::Faulting => Reading::AsLeft,
-        Reading::Wavering(seed) => Reading::Wavering(seed ^ 1),
     }
 }
 
