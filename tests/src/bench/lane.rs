@@ -2,12 +2,14 @@
 //!
 //! * **L1.** A round starts on a write-ahead log that is as long as it gets, so that no commit has to make it longer: that
 //!   is how a ledger lives from its first checkpoint on.
-//! * **L2.** A small load is copied afresh for every round; a large one is kept and topped up by what was worked off.
+//! * **L2.** Both files are written in pieces as small as SQLite's own writes. What one large write leaves in the page cache
+//!   is one large folio, and every small write into it costs in proportion to its size, which no ledger ever pays.
+//! * **L3.** A small load is copied afresh for every round; a large one is kept and topped up by what was worked off.
 //!   So the counts in a load's name hold in every round (a large one's finished messages only grow).
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,8 +19,9 @@ use super::queue::{Kind, Manner, Queue, Stretch, work};
 
 /// Messages worked off before a round: statements are prepared, pages are read.
 const WARM_UP: usize = 40;
+const PAGE_BYTES: usize = 4096;
 /// A page and its header in the log.
-const LOG_FRAME_BYTES: usize = 4096 + 24;
+const LOG_FRAME_BYTES: usize = PAGE_BYTES + 24;
 /// From how many messages on a file is kept instead of being copied for every round.
 const KEPT_FROM: usize = 50_000;
 /// How many messages a transaction of the filling takes.
@@ -119,16 +122,31 @@ pub fn fill(kind: Kind, path: &Path, load: Load) -> Result<()> {
 /// When it cannot be copied.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     remove(to)?;
-    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
-    File::open(to)?.sync_all()?;
+    copy_pages(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     // Nothing in it passes for a log: SQLite begins a new one in the same blocks (L1).
     let mut name = to.as_os_str().to_owned();
     name.push("-wal");
     let log = File::create(&name)?;
     log.set_permissions(fs::metadata(to)?.permissions())?;
-    (&log).write_all(&vec![0; (CHECKPOINT_PAGES as usize + 100) * LOG_FRAME_BYTES])?;
+    for _ in 0..CHECKPOINT_PAGES + 100 {
+        (&log).write_all(&[0; LOG_FRAME_BYTES])?;
+    }
     log.sync_all()?;
     Ok(())
+}
+
+/// Copies a file with its permissions page by page (L2), and syncs it.
+fn copy_pages(from: &Path, to: &Path) -> std::io::Result<()> {
+    let mut source = File::open(from)?;
+    let mut target = File::create(to)?;
+    target.set_permissions(source.metadata()?.permissions())?;
+    let mut page = [0; PAGE_BYTES];
+    loop {
+        match source.read(&mut page)? {
+            0 => return target.sync_all(),
+            bytes => target.write_all(&page[..bytes])?,
+        }
+    }
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -177,7 +195,7 @@ impl Lane {
         })
     }
 
-    /// Gets ready for a round of `messages`, by L1 and L2.
+    /// Gets ready for a round of `messages`, by L1 to L3.
     ///
     /// # Errors
     /// When the store fails.
