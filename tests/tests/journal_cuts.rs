@@ -115,7 +115,7 @@ impl<const WRITE: usize, const ERASE: usize, P: Policy> Subject for OnJournal<WR
         Ok(token)
     }
 
-    fn rows(&mut self, keys: &[Key]) -> Result<Rows, Failure> {
+    fn rows(&mut self, keys: &[Key], _: &Model) -> Result<Rows, Failure> {
         let cold = self
             .0
             .get(COLD)
@@ -339,7 +339,7 @@ impl<const WRITE: usize, const ERASE: usize> Aged<WRITE, ERASE> {
             }
             Err(failure) => panic!("{what}: {failure}"),
             Ok(mounted) => {
-                let rows = subject.rows(&self.keys).unwrap();
+                let rows = subject.rows(&self.keys, &Model::default()).unwrap();
                 assert_eq!(rows, self.rows, "{what}");
                 assert!(mounted.counter >= self.token, "{what}: {mounted:?}");
                 false

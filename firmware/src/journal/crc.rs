@@ -26,14 +26,14 @@ static TABLE: [u32; 16] = table();
 
 /// A check sum being computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Crc(u32);
+pub(crate) struct Crc(u32);
 
 impl Crc {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(!0)
     }
 
-    pub(super) fn update(self, bytes: &[u8]) -> Self {
+    pub(crate) fn update(self, bytes: &[u8]) -> Self {
         let mut register = self.0;
         for byte in bytes {
             register ^= u32::from(*byte);
@@ -46,7 +46,7 @@ impl Crc {
         Self(register)
     }
 
-    pub(super) const fn finish(self) -> u32 {
+    pub(crate) const fn finish(self) -> u32 {
         !self.0
     }
 }
@@ -56,7 +56,7 @@ impl Crc {
 ///
 /// Bits are numbered from the first bit of the message, the low bit of each byte first. The first
 /// `skip` bytes are taken to be good. Two bits are only looked for in one 32-bit word.
-pub(super) fn explain(syndrome: u32, message: usize, skip: usize) -> Option<(usize, Option<usize>)> {
+pub(crate) fn explain(syndrome: u32, message: usize, skip: usize) -> Option<(usize, Option<usize>)> {
     let total = message.checked_add(4)?.checked_mul(8)?;
     let sum_begins = message.checked_mul(8)?;
     let mut effect = POLYNOMIAL;

@@ -77,15 +77,16 @@
 //! unit of the fill's reach (`settle::REACH_UNITS`); a sequence of that many cuts, each in the first
 //! write of a mount and each with the weak unit reading used until the last, would exceed it.
 
-mod crc;
+pub(crate) mod crc;
 mod error;
 mod frame;
+pub mod inspect;
 mod load;
 mod page;
 mod policy;
 mod provision;
 mod read;
-mod region;
+pub(crate) mod region;
 mod scan;
 mod settle;
 mod space;
@@ -316,6 +317,13 @@ where
     #[must_use]
     pub const fn last_token(&self) -> u64 {
         self.head.token
+    }
+
+    /// The page and the unit of the frame that the record of `key` is in, counted from the start of the region.
+    #[must_use]
+    pub fn place_of(&self, key: u8) -> Option<(usize, usize)> {
+        let place = self.index.get(usize::from(key)).copied();
+        place.filter(|_| self.phase != Phase::Closed).and_then(Self::located)
     }
 
     /// Gives the flash back.

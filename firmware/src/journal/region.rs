@@ -15,7 +15,7 @@ use embedded_storage::nor_flash::NorFlash;
 use super::error::GeometryError;
 
 /// No unit is larger.
-pub(super) const UNIT_BYTES_MAX: usize = 32;
+pub(crate) const UNIT_BYTES_MAX: usize = 32;
 /// This many bits may have flipped in a mark or in a blank unit (J2).
 const TOLERANCE: u32 = 2;
 /// A read that fails is tried again this often before the unit counts as unreadable.
@@ -23,7 +23,7 @@ const READ_ATTEMPTS: usize = 3;
 
 /// How a unit looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Look {
+pub(crate) struct Look {
     ones: u32,
     zeros: u32,
 }
@@ -41,34 +41,34 @@ impl Look {
     }
 
     /// All ones, exactly.
-    pub(super) const fn is_blank(self) -> bool {
+    pub(crate) const fn is_blank(self) -> bool {
         self.zeros == 0
     }
 
     /// All zeros, exactly.
-    pub(super) const fn is_zero(self) -> bool {
+    pub(crate) const fn is_zero(self) -> bool {
         self.ones == 0
     }
 
     /// Readable, and neither blank nor zeros: a program of it was begun.
-    pub(super) const fn is_begun(self) -> bool {
+    pub(crate) const fn is_begun(self) -> bool {
         self.ones != u32::MAX && !self.is_blank() && !self.is_like_mark()
     }
 
     /// All ones but for a few bits: a mark that was never begun.
-    pub(super) const fn is_like_blank(self) -> bool {
+    pub(crate) const fn is_like_blank(self) -> bool {
         self.zeros <= TOLERANCE
     }
 
     /// All zeros but for a few bits: a mark that is complete.
-    pub(super) const fn is_like_mark(self) -> bool {
+    pub(crate) const fn is_like_mark(self) -> bool {
         self.ones <= TOLERANCE
     }
 }
 
 /// A region of flash: some whole pages of a driver's range.
 #[derive(Debug)]
-pub(super) struct Region<F> {
+pub(crate) struct Region<F> {
     flash: F,
     start: u32,
     pages: usize,
@@ -76,7 +76,7 @@ pub(super) struct Region<F> {
 
 impl<F: NorFlash> Region<F> {
     /// Bytes in a unit.
-    pub(super) const UNIT: usize = if F::WRITE_SIZE >= 4 {
+    pub(crate) const UNIT: usize = if F::WRITE_SIZE >= 4 {
         F::WRITE_SIZE
     } else if F::WRITE_SIZE == 3 {
         6
@@ -84,12 +84,12 @@ impl<F: NorFlash> Region<F> {
         4
     };
     /// Units in a page.
-    pub(super) const PAGE_UNITS: usize = F::ERASE_SIZE / Self::UNIT;
+    pub(crate) const PAGE_UNITS: usize = F::ERASE_SIZE / Self::UNIT;
     /// Units that are programmed in one call. Chips that program single bytes take many bytes at
     /// once and may be programmed again at will; the others take one unit at a time.
-    pub(super) const CHUNK: usize = if F::WRITE_SIZE == 1 { 8 } else { 1 };
+    pub(crate) const CHUNK: usize = if F::WRITE_SIZE == 1 { 8 } else { 1 };
 
-    pub(super) const fn new(flash: F, range: &Range<u32>) -> Self {
+    pub(crate) const fn new(flash: F, range: &Range<u32>) -> Self {
         let bytes = range.end.saturating_sub(range.start);
         let size = if F::ERASE_SIZE == 0 { 1 } else { F::ERASE_SIZE };
         Self {
@@ -99,7 +99,7 @@ impl<F: NorFlash> Region<F> {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), GeometryError> {
+    pub(crate) fn check(&self) -> Result<(), GeometryError> {
         let start = self.start as usize;
         let page = F::ERASE_SIZE;
         if !(1..=UNIT_BYTES_MAX).contains(&F::WRITE_SIZE)
@@ -117,15 +117,15 @@ impl<F: NorFlash> Region<F> {
         Ok(())
     }
 
-    pub(super) const fn pages(&self) -> usize {
+    pub(crate) const fn pages(&self) -> usize {
         self.pages
     }
 
-    pub(super) fn into_flash(self) -> F {
+    pub(crate) fn into_flash(self) -> F {
         self.flash
     }
 
-    pub(super) const fn flash_mut(&mut self) -> &mut F {
+    pub(crate) const fn flash_mut(&mut self) -> &mut F {
         &mut self.flash
     }
 
@@ -135,13 +135,13 @@ impl<F: NorFlash> Region<F> {
     }
 
     /// Reads whole units. `false` when they cannot be read.
-    pub(super) fn read(&mut self, page: usize, unit: usize, bytes: &mut [u8]) -> bool {
+    pub(crate) fn read(&mut self, page: usize, unit: usize, bytes: &mut [u8]) -> bool {
         let address = self.address(page, unit);
         (0..READ_ATTEMPTS).any(|_| self.flash.read(address, bytes).is_ok())
     }
 
     /// How one unit looks.
-    pub(super) fn look(&mut self, page: usize, unit: usize) -> Look {
+    pub(crate) fn look(&mut self, page: usize, unit: usize) -> Look {
         let mut buffer = [0; UNIT_BYTES_MAX];
         let Some(bytes) = buffer.get_mut(..Self::UNIT) else {
             return Look::UNREADABLE;
@@ -154,7 +154,7 @@ impl<F: NorFlash> Region<F> {
     }
 
     /// Programs whole units, chunk by chunk. `false` when the driver reports an error.
-    pub(super) fn program(&mut self, page: usize, unit: usize, bytes: &[u8]) -> bool {
+    pub(crate) fn program(&mut self, page: usize, unit: usize, bytes: &[u8]) -> bool {
         let size = Self::CHUNK * Self::UNIT;
         let mut address = self.address(page, unit);
         for chunk in bytes.chunks(size) {
@@ -167,7 +167,7 @@ impl<F: NorFlash> Region<F> {
     }
 
     /// Programs one unit with zeros and tells whether they are there.
-    pub(super) fn zero(&mut self, page: usize, unit: usize) -> bool {
+    pub(crate) fn zero(&mut self, page: usize, unit: usize) -> bool {
         let zeros = [0; UNIT_BYTES_MAX];
         let done = zeros
             .get(..Self::UNIT)
@@ -176,7 +176,7 @@ impl<F: NorFlash> Region<F> {
     }
 
     /// Whether the flash holds `bytes`, read twice.
-    pub(super) fn holds(&mut self, page: usize, unit: usize, bytes: &[u8]) -> bool {
+    pub(crate) fn holds(&mut self, page: usize, unit: usize, bytes: &[u8]) -> bool {
         self.holds_once(page, unit, bytes) && self.holds_once(page, unit, bytes)
     }
 
@@ -194,12 +194,12 @@ impl<F: NorFlash> Region<F> {
     }
 
     /// Whether the units from `from` up to `to` read blank; else the first that does not.
-    pub(super) fn first_used(&mut self, page: usize, from: usize, to: usize) -> Option<usize> {
+    pub(crate) fn first_used(&mut self, page: usize, from: usize, to: usize) -> Option<usize> {
         (from..to).find(|unit| !self.look(page, *unit).is_blank())
     }
 
     /// Erases a page and looks whether it is blank.
-    pub(super) fn erase(&mut self, page: usize) -> bool {
+    pub(crate) fn erase(&mut self, page: usize) -> bool {
         let from = self.address(page, 0);
         let done = self
             .flash

@@ -84,7 +84,7 @@ impl LinkKey {
         Self(bytes)
     }
 
-    pub(super) const fn bytes(&self) -> &[u8; KEY_BYTES] {
+    pub(crate) const fn bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
 }

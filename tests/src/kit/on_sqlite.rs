@@ -165,6 +165,10 @@ impl Bench for OnSqlite {
         }
     }
 
+    fn is_damage(error: &keyfence::Error) -> bool {
+        matches!(error, keyfence::Error::Damaged { .. })
+    }
+
     fn bounds(&self) -> Bounds {
         Bounds {
             epoch: epoch(),

@@ -330,7 +330,9 @@ fn run_mounts(bench: &mut Bench<'_>, claims: &mut Claims, oracle: &mut Oracle) -
         for _ in 0..i % 7 {
             bench.perform(claims.next(), oracle)?;
         }
+        bench.chip.borrow_mut().power_up(Reading::AsLeft);
         let cost = bench.mount_cost(oracle)?;
+        bench.prepare(oracle)?;
         part.sum.programs += cost.programs;
         part.sum.erases += cost.erases;
         read_words += cost.read_words();

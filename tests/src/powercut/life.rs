@@ -3,7 +3,7 @@
 //! Verbs are chosen from the state and a seed, so that the same life goes on after a cut from
 //! whatever state the cut has left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::random::{self, Random};
 
@@ -196,16 +196,34 @@ impl Bounds {
     }
 }
 
-/// What the bench knows about the rows: those that are there, and which generation each name had
-/// last, since a name never starts again.
+/// What the bench knows: the rows that are there, and what decides which verbs make sense.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Model {
     /// The rows that are there.
     pub rows: Rows,
-    last_incarnation: BTreeMap<Key, u32>,
+    /// New sessions start above this incarnation: the highest one of a session that was pruned.
+    floor: u32,
+    /// How many messages of each number were pruned: names of messages are never used again.
+    pruned: BTreeMap<Key, u32>,
+    /// Sessions that were claimed since the last boot: only their holders can give them up.
+    claimed: BTreeSet<Key>,
+    /// The session that was claimed last in this boot. The leases of the others have lapsed since.
+    newest: Option<Key>,
 }
 
 impl Model {
+    /// How many messages of this number there were before the one that is there, or that would be sent next.
+    #[must_use]
+    pub fn generation(&self, key: Key) -> u32 {
+        self.pruned.get(&key).copied().unwrap_or(0)
+    }
+
+    /// Notes a power-up: every lease has lapsed.
+    pub fn reboot(&mut self) {
+        self.claimed.clear();
+        self.newest = None;
+    }
+
     /// What `verb` changes in this state.
     #[must_use]
     pub fn change(&self, verb: Verb) -> Change {
@@ -227,12 +245,11 @@ impl Model {
             Verb::Complete { message } => update(Key::Message(message), RowState::Finished),
             Verb::Send { message } => {
                 let key = Key::Message(message);
-                let incarnation = self.last_incarnation.get(&key).copied().unwrap_or(0);
                 let row = Row {
                     key,
                     state: RowState::Free,
                     holder: 0,
-                    incarnation,
+                    incarnation: self.generation(key),
                     token: 0,
                 };
                 Change {
@@ -251,14 +268,13 @@ impl Model {
     }
 
     fn claim(&self, key: Key, holder: u8) -> Change {
-        let last = self.last_incarnation.get(&key).copied().unwrap_or(0);
-        let token = self.rows.get(&key).map_or(0, |row| row.token);
+        let row = self.rows.get(&key);
         let row = Row {
             key,
             state: RowState::Held,
             holder,
-            incarnation: last + 1,
-            token,
+            incarnation: row.map_or(self.floor, |row| row.incarnation) + 1,
+            token: row.map_or(0, |row| row.token),
         };
         Change {
             mints: true,
@@ -269,56 +285,78 @@ impl Model {
 
     /// Notes that the row under `key` is now `row`.
     pub fn set(&mut self, key: Key, row: Option<Row>) {
-        match row {
-            Some(row) => {
-                let last = self.last_incarnation.entry(key).or_insert(0);
-                *last = (*last).max(row.incarnation);
-                self.rows.insert(key, row);
+        let before = match row {
+            Some(row) => self.rows.insert(key, row),
+            None => self.rows.remove(&key),
+        };
+        match (key, row) {
+            (Key::Session(_), Some(row)) => {
+                let is_claim = row.state == RowState::Held && before.is_none_or(|before| before.token != row.token);
+                if is_claim {
+                    self.claimed.insert(key);
+                    self.newest = Some(key);
+                } else if self.newest == Some(key) {
+                    self.newest = None;
+                }
             }
-            None => {
-                self.rows.remove(&key);
+            (Key::Session(_), None) => {
+                self.floor = self.floor.max(before.map_or(0, |row| row.incarnation));
+                self.claimed.remove(&key);
             }
+            (Key::Message(_), None) if before.is_some() => *self.pruned.entry(key).or_insert(0) += 1,
+            (Key::Message(_), _) => {}
         }
     }
 
-    /// The next verb of the life: one that makes sense in this state.
+    /// The next verb of the life: one that makes sense in this state. At most one row is finished at a time, since a store
+    /// may prune all that are.
     pub fn next_verb(&self, bounds: Bounds, random: &mut Random) -> Verb {
+        let finished = self.rows.values().find(|row| row.state == RowState::Finished);
+        let finished = finished.map(|row| row.key);
+        if let (Some(key), 0) = (finished, random.below(6)) {
+            return Verb::Prune { key };
+        }
         match random.below(20) {
             0 | 1 => Verb::Mint,
             2 => Verb::Reboot,
             3..=7 if bounds.messages > 0 => {
                 let message = random.below(bounds.messages.into()) as u8;
-                self.next_of_message(message, random)
+                self.next_of_message(message, finished, random)
             }
             _ => {
                 let session = random.below(bounds.sessions.into()) as u8;
-                self.next_of_session(session, random)
+                self.next_of_session(session, finished, random)
             }
         }
     }
 
-    fn next_of_message(&self, message: u8, random: &mut Random) -> Verb {
-        let key = Key::Message(message);
-        match self.rows.get(&key).map(|row| row.state) {
-            None => Verb::Send { message },
-            Some(RowState::Free) => Verb::Claim {
+    fn next_of_message(&self, message: u8, finished: Option<Key>, random: &mut Random) -> Verb {
+        match (self.rows.get(&Key::Message(message)).map(|row| row.state), finished) {
+            (None, _) => Verb::Send { message },
+            (Some(RowState::Free), _) => Verb::Claim {
                 message,
                 process: random.below(2) as u8,
             },
-            Some(RowState::Held) => Verb::Complete { message },
-            Some(RowState::Finished) => Verb::Prune { key },
+            (Some(RowState::Held), None) => Verb::Complete { message },
+            (Some(RowState::Held | RowState::Finished), Some(key)) => Verb::Prune { key },
+            (Some(RowState::Finished), None) => Verb::Mint,
         }
     }
 
-    fn next_of_session(&self, session: u8, random: &mut Random) -> Verb {
+    fn next_of_session(&self, session: u8, finished: Option<Key>, random: &mut Random) -> Verb {
         let key = Key::Session(session);
         let row = self.rows.get(&key);
         let host = row.map_or(0, |row| row.holder ^ 1);
+        let take_over = Verb::TakeOver { session, host };
+        let is_held = |key: &Key| self.rows.get(key).is_some_and(|row| row.state == RowState::Held);
         match (row.map(|row| row.state), random.below(8)) {
             (Some(RowState::Finished), _) => Verb::Prune { key },
-            (Some(RowState::Held), 0) => Verb::Finish { session },
-            (Some(RowState::Held), 1) => Verb::Release { session },
-            (None | Some(RowState::Held | RowState::Free), _) => Verb::TakeOver { session, host },
+            (Some(RowState::Held), 0) => match (self.newest.filter(is_held), finished) {
+                (Some(Key::Session(session)), None) => Verb::Finish { session },
+                (Some(_) | None, _) => take_over,
+            },
+            (Some(RowState::Held), 1) if self.claimed.contains(&key) => Verb::Release { session },
+            (None | Some(RowState::Held | RowState::Free), _) => take_over,
         }
     }
 
@@ -329,8 +367,12 @@ impl Model {
             .rows
             .values()
             .fold(0, |sum, row| random::fold(sum, random::digest(&row.encode())));
-        self.last_incarnation.iter().fold(rows, |sum, (key, n)| {
+        let pruned = self.pruned.iter().fold(rows, |sum, (key, n)| {
             random::fold(sum, u64::from(key.number()) << 32 | u64::from(*n))
+        });
+        let claimed = self.claimed.iter().chain(&self.newest);
+        claimed.fold(random::fold(pruned, self.floor.into()), |sum, key| {
+            random::fold(sum, key.number().into())
         })
     }
 }
@@ -379,7 +421,7 @@ mod tests {
             sessions: 3,
             messages: 2,
         };
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for token in 1..500 {
             let verb = model.next_verb(bounds, &mut random);
             seen.insert(format!("{verb:?}").split([' ', '{']).next().unwrap_or("").to_owned());

@@ -2,7 +2,7 @@
 //!
 //! - **O1** Each row is the last acknowledged one, or the one that the verb in flight was writing.
 //! - **O2** The first token after a mount is greater than every token seen before, and at most one
-//!   above the highest limit ever being reserved. So no token is seen twice.
+//!   above the highest limit ever being reserved, to which a mount adds nothing. So no token is seen twice.
 //! - **O3** A later mount never says less than an earlier one that answered: what was seen once is
 //!   pinned, the verb in flight included.
 //! - **O4** A mount does not fail, for nothing was damaged that a cut does not explain.
@@ -43,6 +43,11 @@ impl Violation {
         Self::new(FAILED_CLOSED, failure.to_string())
     }
 
+    /// What a store does before its first verb, and failed with the power on (O5).
+    pub(super) fn not_prepared(failure: &Failure) -> Self {
+        Self::new(NOT_WRITABLE, format!("before the first verb: {failure}"))
+    }
+
     /// A verb that failed with the power on (O5).
     pub(super) fn not_writable(verb: Verb, failure: &Failure) -> Self {
         Self::new(NOT_WRITABLE, format!("{verb:?}: {failure}"))
@@ -79,13 +84,6 @@ impl Oracle {
         }
     }
 
-    /// Notes that a mount begins, which may jump over one reservation.
-    pub const fn begin_mount(&mut self, reservation: u64) {
-        if reservation > 1 {
-            self.limit += reservation;
-        }
-    }
-
     /// Notes the answer to the verb in flight.
     ///
     /// # Errors
@@ -104,6 +102,10 @@ impl Oracle {
                 if token > self.ceiling {
                     let detail = format!("minted {token}, reserved {}", self.ceiling - 1);
                     return Err(Violation::new("token_beyond_limit", detail));
+                }
+                if reserved > self.limit {
+                    let detail = format!("reserved {reserved}, at most {} were asked for", self.limit);
+                    return Err(Violation::new("limit_jumped", detail));
                 }
                 self.token_seen = token;
                 self.limit = reserved.max(token);
@@ -144,9 +146,14 @@ impl Oracle {
             let detail = format!("counter {} after token {}", mounted.counter, self.token_seen);
             return Err(Violation::new("counter_went_back", detail));
         }
+        if mounted.counter.max(mounted.reserved) > self.limit {
+            let detail = format!("counter {mounted:?}, never reserved above {}", self.limit);
+            return Err(Violation::new("limit_jumped", detail));
+        }
         let newest = rows.values().map(|row| row.token).max().unwrap_or(0);
         self.token_seen = self.token_seen.max(newest);
-        self.limit = self.limit.max(mounted.reserved).max(mounted.counter);
+        self.limit = mounted.reserved.max(mounted.counter).max(self.token_seen);
+        self.model.reboot();
         self.in_flight = None;
         Ok(())
     }
@@ -288,6 +295,15 @@ mod tests {
     fn o2_the_counter_is_never_below_a_token_that_was_seen() {
         let mut oracle = claimed();
         assert_eq!(see(&mut oracle, 0, Some(row(0, 1, 1))), Err("counter_went_back"));
+    }
+
+    #[test]
+    fn o2_a_mount_reserves_nothing() {
+        assert_eq!(see(&mut claimed(), 2, Some(row(0, 1, 1))), Err("limit_jumped"));
+        let mut oracle = claimed();
+        take_over(&mut oracle);
+        let beyond = oracle.acknowledge(Some(2), 3).map_err(|violation| violation.kind);
+        assert_eq!(beyond, Err("limit_jumped"));
     }
 
     #[test]

@@ -228,8 +228,13 @@ impl Report {
 
     fn replay_command(&self, failed: &Failed) -> String {
         format!(
-            "powercut sim --store {} --geometry {} --commits {} --seed {} --replay '{}'",
-            self.store, self.geometry, self.commits, failed.seed, failed.case
+            "{} sim --store {} --geometry {} --commits {} --seed {} --replay '{}'",
+            program(),
+            self.store,
+            self.geometry,
+            self.commits,
+            failed.seed,
+            failed.case
         )
     }
 
@@ -308,6 +313,16 @@ impl Report {
         line(format_args!("{}", self.verdict().sentence()));
         out
     }
+}
+
+/// The running program as it was called, for a shell in the same folder.
+fn program() -> String {
+    let name = std::env::args().next().unwrap_or_else(|| "powercut".to_owned());
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        return name;
+    }
+    format!("'{}'", name.replace('\'', "'\\''"))
 }
 
 /// How a search ended.

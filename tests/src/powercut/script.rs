@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::bench::Bench;
+use super::bench::{Bench, Phase};
 use super::life::{Bounds, Key, Verb};
 use super::oracle::{Oracle, Violation};
 use super::subject::Store;
@@ -12,8 +12,13 @@ use crate::random::{Random, fold};
 
 /// The store gives up ageing after this many commits.
 const AGEING_COMMITS_MAX: usize = 50_000;
-/// The life begins this many verbs before a page turn that the ageing has seen.
+/// The life begins this many verbs before a page turn that the ageing has seen; a short one begins nearer to it.
 const VERBS_BEFORE_TURN: usize = 6;
+
+/// A life whose first page turn comes later than in this commit, or not at all, is lived otherwise, if it can be.
+const FIRST_TURN_MAX: usize = 10;
+/// So many lives are tried.
+const LIVES_MAX: u64 = 20;
 
 /// One place where the life can be cut.
 #[derive(Debug, Clone)]
@@ -24,6 +29,16 @@ pub(super) struct Place {
     pub(super) oracle: Arc<Oracle>,
     /// What the store was doing.
     pub(super) verb: Verb,
+}
+
+impl Place {
+    pub(super) fn new((traced, phase): (TracedOperation, Phase)) -> Self {
+        Self {
+            traced,
+            oracle: phase.oracle,
+            verb: phase.verb,
+        }
+    }
 }
 
 /// A verb of the life, and how things were before it.
@@ -74,7 +89,8 @@ impl Script {
         })?;
         let bounds = Bounds::for_page_size(geometry.erase_size_bytes);
         let keys: Vec<Key> = bounds.keys().collect();
-        let start = age(store, bounds, &keys, Image::blank(geometry, pages), seed)?;
+        let before_turn = VERBS_BEFORE_TURN.min(commits.div_ceil(2));
+        let start = age(store, bounds, &keys, Image::blank(geometry, pages), before_turn, seed)?;
         let mut script = Self {
             store,
             bounds,
@@ -84,9 +100,20 @@ impl Script {
             steps: Vec::new(),
             aged_commits: start.commits,
             first_turn: None,
-            wear: start.wear,
+            wear: start.wear.clone(),
         };
-        script.live(&start.image, start.oracle, commits, seed)?;
+        // The life goes on otherwise than the ageing did, and need not turn a page as soon.
+        for attempt in 0..LIVES_MAX {
+            script.live(&start.image, start.oracle.clone(), commits, fold(seed, attempt))?;
+            let is_late = script.first_turn.is_none_or(|commit| commit > FIRST_TURN_MAX);
+            if !is_late || attempt + 1 == LIVES_MAX {
+                break;
+            }
+            script.places.clear();
+            script.steps.clear();
+            script.first_turn = None;
+            script.wear.clone_from(&start.wear);
+        }
         Ok(script)
     }
 
@@ -96,25 +123,20 @@ impl Script {
         let mut done = 0;
         let mut verb = Verb::Reboot;
         while done <= commits {
-            let before = Arc::new(bench.in_flight(verb, &oracle));
             let image = bench.chip.borrow().image().clone();
             self.steps.push(Step {
                 image,
                 oracle: oracle.clone(),
                 verb,
             });
-            bench.chip.borrow_mut().start_trace();
+            bench.start_trace();
             bench.perform(verb, &mut oracle)?;
-            let trace = bench.chip.borrow_mut().take_trace();
-            let turns = trace.iter().any(is_erase);
+            let trace = bench.take_trace();
+            let turns = trace.iter().any(|(traced, _)| is_erase(traced));
             if turns && self.first_turn.is_none() {
                 self.first_turn = Some(done);
             }
-            self.places.extend(trace.into_iter().map(|traced| Place {
-                traced,
-                oracle: before.clone(),
-                verb,
-            }));
+            self.places.extend(trace.into_iter().map(Place::new));
             verb = oracle.model().next_verb(self.bounds, &mut random);
             done += usize::from(verb != Verb::Reboot);
         }
@@ -139,7 +161,14 @@ pub(super) const fn is_erase(traced: &TracedOperation) -> bool {
     matches!(traced.operation, crate::flash::Operation::Erase { .. })
 }
 
-fn age(store: &'static Store, bounds: Bounds, keys: &[Key], blank: Image, seed: u64) -> Result<Moment, Violation> {
+fn age(
+    store: &'static Store,
+    bounds: Bounds,
+    keys: &[Key],
+    blank: Image,
+    before_turn: usize,
+    seed: u64,
+) -> Result<Moment, Violation> {
     let mut bench = Bench::new(store, keys, blank);
     let mut oracle = Oracle::default();
     bench.provision()?;
@@ -149,7 +178,7 @@ fn age(store: &'static Store, bounds: Bounds, keys: &[Key], blank: Image, seed: 
     let mut past = VecDeque::new();
     let mut erases = bench.chip.borrow().counters().erases;
     for commits in 0..AGEING_COMMITS_MAX {
-        if past.len() == VERBS_BEFORE_TURN {
+        if past.len() == before_turn {
             past.pop_front();
         }
         let chip = bench.chip.borrow();

@@ -12,7 +12,7 @@ use super::oracle::{Oracle, Violation};
 use super::report::{Failed, Report, Tally};
 use super::script::{Place, Script, is_erase};
 use super::subject::Store;
-use super::variants::{readings, seeded_reading, seeded_tear, tears};
+use super::variants::{readings, seeded_reading, seeded_tear, tears, turned};
 use crate::flash::{Geometry, Image, Reading, TracedOperation};
 use crate::random::{Random, fold};
 
@@ -153,16 +153,34 @@ pub fn random(settings: &Settings, cases: usize, progress: &Progress) -> Result<
     Ok(report)
 }
 
-/// Does one case again and tells its story, a line for each step, and how it ended.
+/// A case that was done again.
+#[derive(Debug)]
+pub struct Replayed {
+    /// What happened, a line for each step.
+    pub story: Vec<String>,
+    /// How it ended.
+    pub violation: Option<Violation>,
+    /// What the last cut has left on the flash; `None` of a fault with the power on.
+    pub image: Option<Image>,
+}
+
+/// Does one case again.
 ///
 /// # Errors
 ///
 /// When the store cannot even live without a cut, or the case names an operation that is not there.
-pub fn replay(settings: &Settings, case: &Case) -> Result<(Vec<String>, Option<Violation>), Violation> {
+pub fn replay(settings: &Settings, case: &Case) -> Result<Replayed, Violation> {
     let script = settings.script(settings.seed)?;
     let path = match case {
         Case::Cuts(path) => path,
-        Case::Fault(fault) => return faults::replay(settings, &script, fault),
+        Case::Fault(fault) => {
+            let (story, violation) = faults::replay(settings, &script, fault)?;
+            return Ok(Replayed {
+                story,
+                violation,
+                image: None,
+            });
+        }
     };
     let progress = Progress::default();
     let search = Search {
@@ -171,18 +189,23 @@ pub fn replay(settings: &Settings, case: &Case) -> Result<(Vec<String>, Option<V
         progress: &progress,
         seen: Seen::default(),
     };
-    let missing = || Violation::new("no_such_case", path.to_string());
-    let mut story = Vec::new();
-    let mut place: Option<Place> = None;
-    let mut trace = Vec::new();
+    let missing = |cut: usize, places: usize| {
+        let detail = format!(
+            "cut {} names an operation that is not there: there are {places}",
+            cut + 1
+        );
+        Violation::new("no_such_case", detail)
+    };
+    let mut replayed = Replayed {
+        story: Vec::new(),
+        violation: None,
+        image: None,
+    };
+    let mut places = &script.places;
+    let mut nested;
     for (i, cut) in path.0.iter().enumerate() {
-        let at = if i == 0 {
-            script.places.get(cut.operation)
-        } else {
-            trace.get(cut.operation)
-        };
-        let at = at.ok_or_else(missing)?.clone();
-        story.push(format!(
+        let at = places.get(cut.operation).ok_or_else(|| missing(i, places.len()))?;
+        replayed.story.push(format!(
             "cut {}: during {:?}, operation {} ({}): {}",
             i + 1,
             at.verb,
@@ -192,18 +215,19 @@ pub fn replay(settings: &Settings, case: &Case) -> Result<(Vec<String>, Option<V
         ));
         let image = at.traced.before.torn(&at.traced.operation, &cut.tear);
         let last = i + 1 == path.0.len();
-        let recovery = search.recover(&image, &at.oracle, cut.reading, !last, Some(&mut story));
+        let recovery = search.recover(&image, &at.oracle, cut.reading, !last, Some(&mut replayed.story));
+        replayed.image = Some(image);
         if let Err(violation) = recovery.outcome {
-            story.push(format!("violation: {}: {}", violation.kind, violation.detail));
-            return Ok((story, Some(violation)));
+            let line = format!("violation: {}: {}", violation.kind, violation.detail);
+            replayed.story.push(line);
+            replayed.violation = Some(violation);
+            return Ok(replayed);
         }
-        (place, trace) = (Some(at), recovery.places);
+        nested = recovery.places;
+        places = &nested;
     }
-    if place.is_none() {
-        return Err(missing());
-    }
-    story.push("the oracle is satisfied".to_owned());
-    Ok((story, None))
+    replayed.story.push("the oracle is satisfied".to_owned());
+    Ok(replayed)
 }
 
 fn describe(traced: &TracedOperation) -> String {
@@ -359,15 +383,13 @@ impl Search<'_> {
         let mut bench = Bench::new(self.script.store, &self.script.keys, image.clone());
         let mut oracle = past.clone();
         let mut random = Random::new(fold(self.settings.seed, image.digest()));
-        let mut marks = vec![(0, Verb::Reboot, oracle.clone())];
         if traced {
-            bench.chip.borrow_mut().start_trace();
+            bench.start_trace();
         }
         let mut places = Vec::new();
         let mut run = || -> Result<(), Violation> {
             tell(format!("mount, marginal cells read as `{reading}`"));
             bench.boot(reading, &mut oracle)?;
-            marks.push((bench.operations(), Verb::Reboot, oracle.clone()));
             let turned = turned(reading);
             tell(format!("mount again, marginal cells read as `{turned}`"));
             bench.boot(turned, &mut oracle)?;
@@ -378,13 +400,9 @@ impl Search<'_> {
                     oracle.model().next_verb(self.script.bounds, &mut random)
                 };
                 tell(format!("{verb:?}"));
-                if i == 0 && traced {
-                    marks.push((bench.operations(), verb, bench.in_flight(verb, &oracle)));
-                }
                 bench.perform(verb, &mut oracle)?;
                 if i == 0 {
-                    let trace = bench.chip.borrow_mut().take_trace();
-                    places = trace.into_iter().map(|traced| place(traced, &marks)).collect();
+                    places = bench.take_trace().into_iter().map(Place::new).collect();
                 }
             }
             tell(format!("mount, marginal cells read as `{reading}`"));
@@ -398,26 +416,6 @@ impl Search<'_> {
             faulted,
             places,
         }
-    }
-}
-
-/// The reading of the second mount: cells that kept still may turn now.
-const fn turned(reading: Reading) -> Reading {
-    match reading {
-        Reading::AsLeft | Reading::TurnsAfter(_) => Reading::Other,
-        Reading::Other | Reading::Faulting => Reading::AsLeft,
-        Reading::Wavering(seed) => Reading::Wavering(seed ^ 1),
-    }
-}
-
-/// Gives a traced operation the past that it would be cut with.
-fn place(traced: TracedOperation, marks: &[(u64, Verb, Oracle)]) -> Place {
-    let index = marks.iter().rposition(|(from, ..)| *from <= traced.number).unwrap_or(0);
-    let (_, verb, oracle) = &marks[index];
-    Place {
-        traced,
-        oracle: oracle.clone().into(),
-        verb: *verb,
     }
 }
 

@@ -56,12 +56,14 @@ fn a_failure_is_replayed_by_its_path() {
     assert!(!report.first_failures.is_empty());
     for failure in &report.first_failures {
         let case = failure.replay.split('\'').nth(1).and_then(Case::parse).expect("a case");
-        let (story, violation) = replay(&settings, &case).expect("the life itself holds");
+        let replayed = replay(&settings, &case).expect("the life itself holds");
         assert_eq!(
-            violation.map(|violation| violation.kind),
+            replayed.violation.map(|violation| violation.kind),
             Some(failure.violation),
-            "{story:?}"
+            "{:?}",
+            replayed.story
         );
+        assert!(replayed.image.is_some() || matches!(case, Case::Fault(_)));
     }
 }
 

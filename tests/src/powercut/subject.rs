@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::life::{Change, Key, Rows, Verb};
+use super::life::{Change, Key, Model, Rows, Verb};
 use crate::flash::{Geometry, SharedChip};
 
 /// Why a store did not do what it was asked.
@@ -41,8 +41,8 @@ pub struct Mounted {
 
 /// A store under test, on a chip that the bench holds too.
 ///
-/// The bench calls `provision` once in the life of a chip. At every power-up it calls `mount`, then
-/// `perform` and `rows` as often as it likes, and it drops the subject when the power goes. After a cut every call
+/// The bench calls `provision` once in the life of a chip. At every power-up it calls `mount`, `rows`,
+/// `prepare` until nothing is left, then `perform` and `rows` as often as it likes, and it drops the subject when the power goes. After a cut every call
 /// returns an error or anything at all: the bench looks only at what a later mount says.
 pub trait Subject {
     /// Makes an empty store on a blank chip; `mount` comes next.
@@ -59,20 +59,30 @@ pub trait Subject {
     /// When the store refuses to start.
     fn mount(&mut self) -> Result<Mounted, Failure>;
 
-    /// Does `verb`, which is never [`Verb::Reboot`], durably and returns the token that it drew, if it drew one. `change` says what
-    /// the verb means for the rows, for stores that keep records and know no verbs.
+    /// Does the next thing that the store needs after a mount before it can do verbs, such as the registration of a host,
+    /// and returns the token that it drew; `None` when there is nothing more.
+    ///
+    /// # Errors
+    ///
+    /// When the outcome is not committed, or not known to be.
+    fn prepare(&mut self) -> Result<Option<u64>, Failure> {
+        Ok(None)
+    }
+
+    /// Does `verb`, which is never [`Verb::Reboot`], durably and returns the token that it drew, if it drew one. `change` says
+    /// what the verb means for the rows, for stores that keep records and know no verbs.
     ///
     /// # Errors
     ///
     /// When the outcome is not committed, or not known to be.
     fn perform(&mut self, verb: Verb, change: &Change) -> Result<Option<u64>, Failure>;
 
-    /// The rows under `keys`, as the store would answer for them.
+    /// The rows under `keys`, as the store would answer for them. `model` says which names they have, and nothing else.
     ///
     /// # Errors
     ///
     /// When the store cannot read one of them.
-    fn rows(&mut self, keys: &[Key]) -> Result<Rows, Failure>;
+    fn rows(&mut self, keys: &[Key], model: &Model) -> Result<Rows, Failure>;
 
     /// The highest number being reserved now; the last token of stores that reserve nothing.
     fn reserved(&self) -> u64;

@@ -20,6 +20,16 @@ pub fn readings(image: &Image, seed: u64) -> Vec<Reading> {
     readings
 }
 
+/// The reading of the next mount: cells that kept still may turn now.
+#[must_use]
+pub const fn turned(reading: Reading) -> Reading {
+    match reading {
+        Reading::AsLeft | Reading::TurnsAfter(_) => Reading::Other,
+        Reading::Other | Reading::Faulting => Reading::AsLeft,
+        Reading::Wavering(seed) => Reading::Wavering(seed ^ 1),
+    }
+}
+
 /// Every tear that is tried for `operation`, [`Tear::Clean`] first. Random shapes are seeded by
 /// `seed`.
 #[must_use]

@@ -9,7 +9,7 @@ use keyfence_tests::flash::Geometry;
 use keyfence_tests::powercut::cost::{self, Daily};
 use keyfence_tests::powercut::stores;
 
-use crate::sim::parse_geometry;
+use crate::sim::{parse_geometry, print};
 
 /// Print what claims, mints and mounts cost each store, and how long the flash will live.
 #[derive(Debug, Args)]
@@ -59,9 +59,9 @@ impl Cost {
             }
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&costs)?);
+            print(&serde_json::to_string_pretty(&costs)?)?;
         } else {
-            print!("{}", cost::table(&costs, &daily));
+            print(&cost::table(&costs, &daily))?;
         }
         Ok(ExitCode::SUCCESS)
     }

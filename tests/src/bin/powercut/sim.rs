@@ -1,6 +1,8 @@
 //! `powercut sim`: cut a store's life everywhere and judge what it says afterwards.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -27,8 +29,8 @@ pub(crate) struct Sim {
     #[arg(long, default_value = stores::STORES[0].name, value_parser = parse_store)]
     store: &'static Store,
     /// Commits of the life that is cut
-    #[arg(long, default_value_t = 24)]
-    commits: usize,
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    commits: u32,
     /// Cuts in one case: the life, the recovery from that, the recovery from that, ...
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     depth: u8,
@@ -40,13 +42,13 @@ pub(crate) struct Sim {
     sample: u64,
     /// Instead of every cut, try this many random cases over many lives
     #[arg(long, value_name = "CASES")]
-    random: Option<usize>,
+    random: Option<u32>,
     /// Leave out drivers that lie and reads that fail
     #[arg(long)]
     no_faults: bool,
-    /// Threads
-    #[arg(long, default_value_t = 2)]
-    threads: usize,
+    /// Threads; as many as there are processors when it is not given
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=512))]
+    threads: Option<u16>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -56,6 +58,15 @@ pub(crate) struct Sim {
     /// Do one case again and tell its story
     #[arg(long, value_name = "CASE", conflicts_with_all = ["random", "html", "json"])]
     replay: Option<String>,
+    /// Write what the last cut of the replayed case left on the flash to this file, for `powercut inspect`
+    #[arg(long, value_name = "FILE", requires = "replay")]
+    dump: Option<PathBuf>,
+}
+
+/// The number of threads: as asked for, or one for each processor.
+pub(crate) fn threads(asked: Option<u16>) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    asked.map_or_else(processors, usize::from)
 }
 
 pub(crate) fn parse_geometry(name: &str) -> Result<&'static Geometry> {
@@ -72,7 +83,7 @@ fn parse_store(name: &str) -> Result<&'static Store> {
     })
 }
 
-fn error(violation: Violation) -> anyhow::Error {
+pub(crate) fn error(violation: Violation) -> anyhow::Error {
     anyhow!("without any cut: {}: {}", violation.kind, violation.detail)
 }
 
@@ -81,47 +92,70 @@ impl Sim {
         // A store's panic is a violation that the report tells.
         std::panic::set_hook(Box::new(|_| {}));
         let settings = Settings {
-            commits: self.commits,
+            commits: self.commits as usize,
             depth: self.depth.into(),
             seed: self.seed,
             sample: self.sample,
             faults: !self.no_faults,
-            threads: self.threads,
+            threads: threads(self.threads),
             ..Settings::new(self.store, self.geometry)
         };
         if let Some(case) = &self.replay {
-            return replay(&settings, case);
+            return replay(&settings, case, self.dump.as_deref());
         }
+        // A file that cannot be written is told before the search, not after it.
+        let html_file = self.html.as_deref().map(create).transpose()?;
         let (progress, start) = (Progress::default(), Instant::now());
         let report = with_bar(&progress, || match self.random {
-            Some(cases) => search::random(&settings, cases, &progress),
+            Some(cases) => search::random(&settings, cases as usize, &progress),
             None => search::exhaustive(&settings, &progress),
         });
         let mut report = report.map_err(error)?;
         report.seconds = start.elapsed().as_secs_f64();
-        if let Some(file) = &self.html {
+        if let (Some(mut file), Some(path)) = (html_file, &self.html) {
             let daily = Daily::busy_kiosk(self.geometry);
             let costs: Vec<_> = stores::STORES
                 .iter()
                 .filter_map(|store| Some((store.name, cost::measure(store, self.geometry, &daily).ok()?)))
                 .collect();
-            std::fs::write(file, html::page(&report, &costs))
-                .with_context(|| format!("cannot write {}", file.display()))?;
+            file.write_all(html::page(&report, &costs).as_bytes())
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            print(&serde_json::to_string_pretty(&report)?)?;
         } else {
-            print!("{}", report.table());
+            print(&report.table())?;
         }
         Ok(ExitCode::from(report.verdict().exit_status()))
     }
 }
 
-fn replay(settings: &Settings, name: &str) -> Result<ExitCode> {
+/// Creates a file, or says which one cannot be.
+pub(crate) fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Prints lines. A reader that has seen enough and closed the pipe is no failure.
+pub(crate) fn print(text: &str) -> Result<()> {
+    match writeln!(std::io::stdout().lock(), "{}", text.trim_end()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn replay(settings: &Settings, name: &str, dump: Option<&Path>) -> Result<ExitCode> {
     let Some(case) = Case::parse(name) else {
-        bail!("`{name}` is no case")
+        bail!("`{name}` is no case: it is OPERATION~TEAR~READING for each cut, joined by `/`, as a report prints it")
     };
-    let (story, violation) = search::replay(settings, &case).map_err(error)?;
-    story.iter().for_each(|line| println!("{line}"));
-    Ok(ExitCode::from(u8::from(violation.is_some())))
+    let mut file = dump.map(create).transpose()?;
+    let replayed = search::replay(settings, &case).map_err(error)?;
+    if let (Some(file), Some(path)) = (&mut file, dump) {
+        let image = replayed
+            .image
+            .context("a fault with the power on is no cut, and leaves no image")?;
+        file.write_all(&image.bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    print(&replayed.story.join("\n"))?;
+    Ok(ExitCode::from(u8::from(replayed.violation.is_some())))
 }

@@ -5,7 +5,7 @@ use embedded_storage::nor_flash::{NorFlash, ReadNorFlash};
 
 use super::on_chip;
 use crate::flash::{FlashError, SharedChip, SimFlash};
-use crate::powercut::life::{Change, Key, ROW_SIZE_BYTES, Row, Rows, Verb};
+use crate::powercut::life::{Change, Key, Model, ROW_SIZE_BYTES, Row, Rows, Verb};
 use crate::powercut::{Failure, Mounted, Store, Subject};
 use crate::random;
 
@@ -117,7 +117,7 @@ impl<const WRITE: usize, const ERASE: usize> Subject for InPlace<WRITE, ERASE> {
         Ok(token)
     }
 
-    fn rows(&mut self, keys: &[Key]) -> Result<Rows, Failure> {
+    fn rows(&mut self, keys: &[Key], _: &Model) -> Result<Rows, Failure> {
         let known = keys.iter().filter_map(|key| self.rows.get(key).map(|row| (*key, *row)));
         Ok(known.collect())
     }

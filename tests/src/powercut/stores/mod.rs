@@ -35,21 +35,21 @@ pub(crate) const fn four_pages(_: &Geometry) -> Option<usize> {
     Some(4)
 }
 
-/// Calls `$build::<WRITE, ERASE>($chip)` with the sizes of the chip's geometry.
+/// Calls `$build::<WRITE, ERASE>($chip)` with the sizes of the chip's geometry, and with one more type if there is one.
 macro_rules! on_chip {
-    ($chip:expr, $build:ident) => {{
+    ($chip:expr, $build:ident $(, $extra:ty)?) => {{
         let chip: &$crate::flash::SharedChip = $chip;
         let geometry = chip.borrow().geometry();
         match (geometry.write_size_bytes, geometry.erase_size_bytes) {
-            (4, 1024) => $build::<4, 1024>(chip),
-            (4, 4096) => $build::<4, 4096>(chip),
-            (1, 4096) => $build::<1, 4096>(chip),
-            (8, 2048) => $build::<8, 2048>(chip),
-            (32, 131_072) => $build::<32, 131_072>(chip),
-            (1, 512) => $build::<1, 512>(chip),
-            (4, 512) => $build::<4, 512>(chip),
-            (8, 512) => $build::<8, 512>(chip),
-            (32, 1024) => $build::<32, 1024>(chip),
+            (4, 1024) => $build::<4, 1024 $(, $extra)?>(chip),
+            (4, 4096) => $build::<4, 4096 $(, $extra)?>(chip),
+            (1, 4096) => $build::<1, 4096 $(, $extra)?>(chip),
+            (8, 2048) => $build::<8, 2048 $(, $extra)?>(chip),
+            (32, 131_072) => $build::<32, 131_072 $(, $extra)?>(chip),
+            (1, 512) => $build::<1, 512 $(, $extra)?>(chip),
+            (4, 512) => $build::<4, 512 $(, $extra)?>(chip),
+            (8, 512) => $build::<8, 512 $(, $extra)?>(chip),
+            (32, 1024) => $build::<32, 1024 $(, $extra)?>(chip),
             sizes => panic!("a geometry with other sizes: {sizes:?}"),
         }
     }};
@@ -63,8 +63,14 @@ mod tests {
 
     use super::*;
     use crate::flash::{Chip, GEOMETRIES};
+    use crate::powercut::Subject;
     use crate::powercut::life::{Bounds, Model, Row, Verb};
     use crate::random::Random;
+
+    fn start(subject: &mut dyn Subject) {
+        subject.mount().unwrap();
+        while subject.prepare().unwrap().is_some() {}
+    }
 
     #[test]
     fn every_store_lives_on_every_geometry_that_it_runs_on() {
@@ -78,7 +84,7 @@ mod tests {
             let chip = Rc::new(RefCell::new(Chip::new(geometry, pages)));
             let mut subject = (store.build)(&chip);
             subject.provision().unwrap();
-            subject.mount().unwrap();
+            start(subject.as_mut());
             let bounds = Bounds::for_page_size(geometry.erase_size_bytes);
             let keys: Vec<_> = bounds.keys().collect();
             let (mut model, mut random) = (Model::default(), Random::new(3));
@@ -86,7 +92,8 @@ mod tests {
                 let verb = model.next_verb(bounds, &mut random);
                 if verb == Verb::Reboot {
                     subject = (store.build)(&chip);
-                    subject.mount().unwrap();
+                    start(subject.as_mut());
+                    model.reboot();
                     continue;
                 }
                 let change = model.change(verb);
@@ -102,13 +109,13 @@ mod tests {
                     });
                     model.set(key, after);
                 }
-                assert_eq!(subject.rows(&keys).unwrap(), model.rows, "{place:?}");
+                assert_eq!(subject.rows(&keys, &model).unwrap(), model.rows, "{place:?}");
             }
             drop(subject);
             let mut subject = (store.build)(&chip);
             subject.mount().unwrap();
             assert_eq!(
-                subject.rows(&keys).unwrap(),
+                subject.rows(&keys, &model).unwrap(),
                 model.rows,
                 "{} {}",
                 store.name,

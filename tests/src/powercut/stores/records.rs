@@ -4,7 +4,7 @@
 //! atomic. The counter is the greatest token in any value. What is left of a pruned row is its token
 //! alone, since the counter must survive every row.
 
-use crate::powercut::life::{Bounds, Change, Key, Row, Rows, Verb};
+use crate::powercut::life::{Bounds, Change, Key, Model, Row, Rows, Verb};
 use crate::powercut::{Failure, Mounted, Subject};
 
 /// A store of values of up to 64 bytes under number keys.
@@ -102,7 +102,7 @@ impl<R: Records> Subject for OverRecords<R> {
         Ok(token)
     }
 
-    fn rows(&mut self, keys: &[Key]) -> Result<Rows, Failure> {
+    fn rows(&mut self, keys: &[Key], _: &Model) -> Result<Rows, Failure> {
         let mut rows = Rows::new();
         for key in keys {
             match self.records.get(key.number())? {
