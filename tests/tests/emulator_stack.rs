@@ -62,7 +62,7 @@ impl Desk {
     }
 }
 
-fn send(number: u32) -> Request {
+fn send(number: u32, retries_max: u16) -> Request {
     Request::MessageSend(Letter {
         id: name('m', number),
         sender: Some(name('s', number)),
@@ -71,7 +71,7 @@ fn send(number: u32) -> Request {
         body: full(),
         priority: Priority::default(),
         not_before: None,
-        retries_max: 1,
+        retries_max,
     })
 }
 
@@ -126,8 +126,8 @@ fn the_stack_holds_every_call_at_the_bounds() {
     }
 
     // Messages: as many as there can be, claims that lapse, retries that end dead.
-    for number in 0..10 {
-        desk.served(send(number));
+    for number in 0..8 {
+        desk.served(send(number, 9));
     }
     let next = |ms| ClaimNext {
         owner: name('a', 0),
@@ -149,6 +149,8 @@ fn the_stack_holds_every_call_at_the_bounds() {
     let token = desk.granted(Request::MessageClaim(claim(0, 1))).token;
     desk.served(Request::MessageExtend(grant(name('m', 0), token), ttl(60_000)));
     desk.served(Request::MessageSweep(None, 4));
+    desk.served(send(8, 1));
+    desk.served(send(9, 1));
     let token = desk.granted(Request::MessageClaim(claim(8, 60_000))).token;
     desk.granted(Request::MessageExtend(grant(name('m', 8), token), ttl(90_000)));
     desk.served(Request::MessageRetry(grant(name('m', 8), token), None, full()));
