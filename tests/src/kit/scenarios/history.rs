@@ -11,7 +11,7 @@ use keyfence_core::{Expiry, ProcessId, Reason, Token};
 
 use crate::kit::Letter;
 use crate::kit::stage::{
-    A, B, COURSE, JOB, KIOSK_A, KIOSK_B, OTHER, Stage, attempt_id, binding, granted, minutes, name, never_issued,
+    A, B, COURSE, JOB, KIOSK_A, KIOSK_B, OTHER, Stage, attempt_id, binding, done, granted, minutes, name, never_issued,
     refused,
 };
 
@@ -230,6 +230,23 @@ pub(in crate::kit) fn a_claim_that_finds_no_budget_leaves_the_events_of_the_end_
     let (answer, event) = stage.leaves(EventKind::MessageDead, |stage| stage.claim(B));
     refused(answer, Reason::MessageFinished);
     assert_eq!(event.replaced.map(|replaced| replaced.token), Some(grant.token()));
+}
+
+pub(in crate::kit) fn an_operators_act_on_a_lapsed_claim_leaves_the_lapse_and_the_end(stage: &mut Stage<'_>) {
+    stage.send_job();
+    let grant = stage.claimed(A);
+    stage.at(15);
+    let before = stage.history().len();
+    done(stage.mailbox_dead_letter_new(&name(JOB)));
+    let after = stage.history();
+    let [lapsed, dead] = &after[before..] else {
+        panic!("two events: {:?}", &after[before..]);
+    };
+    assert_eq!((lapsed.kind, lapsed.retries), (EventKind::MessageLapsed, Some(1)));
+    let replaced = lapsed.replaced.as_ref().map(|replaced| replaced.token);
+    assert_eq!((lapsed.holder.as_ref(), replaced), (None, Some(grant.token())));
+    assert_eq!((dead.kind, dead.retries), (EventKind::MessageDead, Some(1)));
+    assert_eq!((dead.holder.as_ref(), dead.replaced.as_ref()), (None, None));
 }
 
 pub(in crate::kit) fn a_host_leaves_an_event_for_every_transition(stage: &mut Stage<'_>) {
