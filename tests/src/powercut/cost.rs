@@ -214,6 +214,14 @@ pub fn table(costs: &BTreeMap<&str, Cost>, daily: &Daily) -> String {
             let _ = write!(out, " {:>20}", value(cost));
         }
     }
+    if let (Some(ours), Some(peer)) = (costs.get("keyfence"), costs.get("sequential-storage")) {
+        let _ = write!(
+            out,
+            "\nerases, keyfence to sequential-storage: {:.2} a claim (target 0.6), {:.4} a mint to one claim there (target 0.02)",
+            ours.erases_per_million / peer.erases_per_million,
+            ours.erases_per_million_mints / peer.erases_per_million,
+        );
+    }
     let _ = writeln!(
         out,
         "\na day: {} claims, {} renewals, {} boots; {} erases a page. \
