@@ -172,9 +172,21 @@ fn a_program_that_cannot_be_started_gives_everything_back() {
             (reply.status, reply.json["error"].as_str()),
             (status, Some("not_started"))
         );
+        assert_eq!(
+            (reply.json["actor"].as_str(), reply.json["assignment"].as_str()),
+            (Some("crew"), Some("close"))
+        );
         assert_eq!(shop.state("close"), "CREATED");
         nothing_is_held(&shop);
     }
+    // An id that was drawn for it is told too: the assignment stays.
+    let output = shop
+        .command()
+        .args(["--json", "run", "--actor", "crew", "--", "./not-there"])
+        .output()
+        .unwrap();
+    let drawn = reply(&output).json["assignment"].as_str().unwrap().to_owned();
+    assert_eq!(shop.state(&drawn), "CREATED");
     let output = run(&shop, "--report no/such/folder", "touch worked").output().unwrap();
     assert_eq!(output.status.code(), Some(2), "an option that is given twice");
     let output = shop
@@ -192,7 +204,12 @@ fn a_program_that_cannot_be_started_gives_everything_back() {
         ])
         .output()
         .unwrap();
-    reply(&output).error("system");
+    let answer = reply(&output).error("system");
+    let reason = answer["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("no/such/folder") && !reason.contains(".keyfence-report"),
+        "{reason}"
+    );
     assert!(!shop.path("worked").exists());
 }
 

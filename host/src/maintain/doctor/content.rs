@@ -26,7 +26,10 @@ pub(super) fn examine(connection: &Connection, progress: &mut dyn FnMut(Progress
         }
     }
     stage.end();
-    Ok(format!("the texts of {count} rows are those that were given"))
+    Ok(format!(
+        "texts looked at in {count} row{}: those that were given",
+        if count == 1 { "" } else { "s" }
+    ))
 }
 
 fn assignment_result(row: &Row<'_>) -> Result<(), Failure<Error>> {

@@ -36,7 +36,10 @@ pub(super) fn examine(connection: &Connection, progress: &mut dyn FnMut(Progress
         + look::<Message>(connection, pruned, progress)?
         + look::<Session>(connection, pruned, progress)?
         + verify_all::<Gate>(connection, &mut Stage::begin(progress, "gates", 0))?;
-    Ok(format!("{rows} rows, as they were written and as the history says"))
+    Ok(format!(
+        "{rows} row{}, as written and as the history says",
+        if rows == 1 { "" } else { "s" }
+    ))
 }
 
 /// A record that can be looked at without a step.
