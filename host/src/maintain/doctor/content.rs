@@ -27,7 +27,7 @@ pub(super) fn examine(connection: &Connection, progress: &mut dyn FnMut(Progress
     }
     stage.end();
     Ok(format!(
-        "texts looked at in {count} row{}: those that were given",
+        "those of {count} row{} are as they were given",
         if count == 1 { "" } else { "s" }
     ))
 }
