@@ -91,6 +91,7 @@ mod tests {
         fn last_minted(&mut self) -> Result<Option<Token>, Failure<Self::Error>> {
             let damage = Corrupt {
                 place: Place::Counter,
+                key: None,
                 why: "unreadable",
             };
             self.counter.map(Some).ok_or(damage.into())

@@ -298,6 +298,7 @@ where
         {
             return Err(Corrupt {
                 place: R::PLACE,
+                key: Some(key.clone()),
                 why: "marked as damaged",
             }
             .into());
@@ -314,7 +315,14 @@ where
     }
 
     fn put(&mut self, before: Option<&R>, after: &R) -> Result<(), Failure<Infallible>> {
-        let corrupt = |why| Failure::from(Corrupt { place: R::PLACE, why });
+        let key = after.key().clone();
+        let corrupt = |why| {
+            Failure::from(Corrupt {
+                place: R::PLACE,
+                key: Some(key),
+                why,
+            })
+        };
         if self.rows().iter().find(|row| row.key() == after.key()) != before {
             return Err(corrupt("written over a row that was not read"));
         }

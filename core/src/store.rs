@@ -78,20 +78,24 @@ impl Place {
     }
 }
 
-/// The medium's fault: what was found is not what was written. Small, since every answer of every call makes room for it; a
-/// store that can name the row says so in an error of its own.
+/// The medium's fault: what was found is not what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Corrupt {
     /// Where.
     pub place: Place,
+    /// In which row, where it can be told.
+    pub key: Option<Name>,
     /// What is wrong with it.
     pub why: &'static str,
 }
 
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place.name(), self.why)
+        match &self.key {
+            Some(key) => write!(f, "{} `{key}`: {}", self.place.name(), self.why),
+            None => write!(f, "{}: {}", self.place.name(), self.why),
+        }
     }
 }
 

@@ -357,8 +357,12 @@ impl From<rusqlite::Error> for Error {
 
 impl From<Corrupt> for Error {
     fn from(corrupt: Corrupt) -> Self {
+        let place = match &corrupt.key {
+            Some(key) => format!("{} `{key}`", corrupt.place.name()),
+            None => corrupt.place.name().into(),
+        };
         Self::Damaged {
-            place: corrupt.place.name().into(),
+            place,
             why: corrupt.why.into(),
         }
     }

@@ -2,7 +2,9 @@
 
 mod cli_common;
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -139,6 +141,30 @@ fn a_ledger_on_a_full_disk_says_so_and_keeps_what_it_has() {
     assert_eq!(shop.ask("mailbox show m2").json["known"], false);
 }
 
+/// The size of the disk that is filled.
+const SMALL_BYTES: u64 = 2 << 20;
+
+/// Fills a small disk to its last page. What a removed file held comes back only when nobody maps it any more, and a test
+/// beside this one that starts a program has for a moment a copy of this process, mappings included.
+fn fill(mount: &Path) {
+    let held = || -> u64 {
+        let files = std::fs::read_dir(mount).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
+    };
+    let mut filler = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(mount.join("filler"))
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while held() < SMALL_BYTES {
+        assert!(Instant::now() < deadline, "{} of {SMALL_BYTES} bytes are held", held());
+        if filler.write_all(&[0; 4096]).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 #[test]
 fn a_small_tmpfs_is_a_full_disk() {
     let shop = Shop::new();
@@ -146,7 +172,7 @@ fn a_small_tmpfs_is_a_full_disk() {
     std::fs::create_dir(&mount).unwrap();
     std::fs::set_permissions(&mount, std::fs::Permissions::from_mode(0o700)).unwrap();
     let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=2m,mode=0700", "none"])
+        .args(["-t", "tmpfs", "-o", &format!("size={SMALL_BYTES},mode=0700"), "none"])
         .arg(&mount)
         .output();
     if !mounted.as_ref().is_ok_and(|output| output.status.success()) {
@@ -163,8 +189,7 @@ fn a_small_tmpfs_is_a_full_disk() {
     reader
         .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema;")
         .unwrap();
-    let filler = vec![0_u8; 4 << 20];
-    let _ = std::fs::write(mount.join("filler"), &filler);
+    fill(&mount);
     let mut refused = None;
     for id in 0..200 {
         let reply = ask(&format!("mailbox send --to crew --id f{id} {}", "y".repeat(20_000)));
@@ -178,7 +203,7 @@ fn a_small_tmpfs_is_a_full_disk() {
     std::fs::remove_file(mount.join("filler")).unwrap();
     drop(reader);
     // Nobody has it open, and there is no room at all: not even SQLite's shared index can be made.
-    let _ = std::fs::write(mount.join("filler"), &filler);
+    fill(&mount);
     let opened = [ask("status"), ask("mailbox send --to crew late")];
     let unmounted = Command::new("umount").arg(&mount).status().unwrap();
     assert!(unmounted.success());

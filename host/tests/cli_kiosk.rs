@@ -2,15 +2,21 @@
 
 mod cli_common;
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use cli_common::{Shop, skip};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const PROCESS: &str = "proc_0123456789abcdef0123456789abcdef";
 const OTHER: &str = "proc_fedcba9876543210fedcba9876543210";
+/// How long the README's guide may take; far more than it takes.
+const GUIDE_TIME: Duration = Duration::from_secs(90);
 
 /// The image that the emulator runs, where one was built. Where `KEYFENCE_EMULATOR` is `required` there must be one, and an
 /// emulator to run it.
@@ -54,7 +60,7 @@ impl Kiosk {
         Self { running }
     }
 
-    fn signal(&mut self, signal: rustix::process::Signal) -> Option<i32> {
+    fn signal(&mut self, signal: Signal) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.running);
         rustix::process::kill_process(pid, signal).unwrap();
         self.running.wait().unwrap().code()
@@ -186,12 +192,12 @@ fn an_emulated_kiosk_keeps_what_it_answered_through_power_cuts_and_kills() {
     assert!(token(&third) > token(&second));
 
     // Killed without a word: the file has what was answered.
-    kiosk.signal(rustix::process::Signal::KILL);
+    kiosk.signal(Signal::KILL);
     let mut kiosk = Kiosk::start(&shop, &image, "kiosk-a.flash");
     let fourth = acquire().is("granted", 0);
     assert!(token(&fourth) > token(&third));
 
-    assert_eq!(kiosk.signal(rustix::process::Signal::TERM), Some(0));
+    assert_eq!(kiosk.signal(Signal::TERM), Some(0));
     assert!(!shop.path("kiosk-a.flash.port").exists());
     let _kiosk = Kiosk::start(&shop, &image, "kiosk-a.flash");
     let fifth = acquire().is("granted", 0);
@@ -216,34 +222,55 @@ fn an_emulated_kiosk_keeps_what_it_answered_through_power_cuts_and_kills() {
     shop.ask_with(&again).error("not_provisioned");
 }
 
+/// The commands of the README's guide to a kiosk.
+fn guide() -> &'static str {
+    let readme = include_str!("../../README.md");
+    let section = readme.split("\n## A kiosk, without hardware\n").nth(1).unwrap();
+    let block = section.split("```bash\n").nth(1).unwrap();
+    block.split("```").next().unwrap()
+}
+
 #[test]
 fn the_kiosk_of_the_readme_works_as_it_is_written() {
     let Some(image) = image("the_kiosk_of_the_readme_works_as_it_is_written") else {
         return;
     };
-    let readme = include_str!("../../README.md");
-    let guide = readme
-        .split("```bash\n")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next())
-        .unwrap();
     let shop = Shop::new();
     let bin = Path::new(env!("CARGO_BIN_EXE_keyfence")).parent().unwrap();
     let paths = std::env::var_os("PATH").unwrap();
     let path = std::env::join_paths(std::iter::once(bin.to_owned()).chain(std::env::split_paths(&paths))).unwrap();
-    let run = std::process::Command::new("bash")
-        .args(["-e", "-c", guide])
+    let text = |name: &str| std::fs::read_to_string(shop.path(name)).unwrap();
+    // Where a command fails, the script ends before it stops the emulator, which is in its group and would hold a pipe open.
+    let mut run = std::process::Command::new("bash")
+        .args(["-e", "-c", guide()])
         .current_dir(shop.path(""))
         .env("PATH", path)
         .env("KEYFENCE_KIOSK_IMAGE", image)
         .env_remove("KEYFENCE_PROCESS")
-        .output()
+        .stdin(Stdio::null())
+        .stdout(File::create(shop.path("out")).unwrap())
+        .stderr(File::create(shop.path("err")).unwrap())
+        .process_group(0)
+        .spawn()
         .unwrap();
-    let (out, err) = (
-        String::from_utf8_lossy(&run.stdout),
-        String::from_utf8_lossy(&run.stderr),
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = run.try_wait().unwrap() {
+            break Some(status);
+        }
+        if begin.elapsed() > GUIDE_TIME {
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    // Whatever is left of the script's group.
+    let _ = rustix::process::kill_process_group(rustix::process::Pid::from_child(&run), Signal::KILL);
+    let _ = run.wait();
+    let (out, err) = (text("out"), text("err"));
+    assert!(
+        status.is_some_and(|status| status.success()),
+        "{status:?}\n{out}\n{err}"
     );
-    assert!(run.status.success(), "{out}\n{err}");
     assert!(
         out.contains("LAPSED") && err.contains("session_claim_stale"),
         "{out}\n{err}"

@@ -5,62 +5,9 @@ mod cli_common;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use cli_common::{A, B, Running, Shop, finish, reply, runs, signal, skip, wait_for, wait_until};
+use cli_common::shell_run::{ended, nothing_is_held, ran, report, run, start};
+use cli_common::{A, Shop, finish, reply, runs, signal, skip, wait_for, wait_until};
 use serde_json::Value;
-
-/// Starts `keyfence run` with these options on a shell script.
-fn start(shop: &Shop, options: &str, script: &str) -> Running {
-    let mut command = hearing_hup(&run(shop, options, script));
-    Running::of(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
-}
-
-/// The same command, hearing HUP even where the tests themselves were started with it ignored (`nohup`).
-fn hearing_hup(command: &Command) -> Command {
-    let mut env = Command::new("env");
-    env.arg("--default-signal=HUP").arg(command.get_program());
-    env.args(command.get_args()).stdin(Stdio::null());
-    if let Some(folder) = command.get_current_dir() {
-        env.current_dir(folder);
-    }
-    for (variable, value) in command.get_envs() {
-        match value {
-            Some(value) => env.env(variable, value),
-            None => env.env_remove(variable),
-        };
-    }
-    env
-}
-
-fn run(shop: &Shop, options: &str, script: &str) -> Command {
-    let mut command = shop.command();
-    command
-        .args(["run", "--actor", "crew", "--report", "report.json"])
-        .args(options.split_whitespace())
-        .args(["--", "sh", "-c", script]);
-    command
-}
-
-/// Runs to the end; the status and the report.
-fn ran(shop: &Shop, options: &str, script: &str) -> (i32, Value) {
-    let output = run(shop, options, script).output().unwrap();
-    (output.status.code().unwrap(), report(shop))
-}
-
-fn ended(shop: &Shop, run: Running) -> (i32, Value, Output) {
-    let output = run.end();
-    (output.status.code().unwrap_or(-1), report(shop), output)
-}
-
-fn report(shop: &Shop) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(shop.path("report.json")).unwrap()).unwrap()
-}
-
-/// What nobody may hold any more after a run.
-#[track_caller]
-fn nothing_is_held(shop: &Shop) {
-    let status = shop.ask("status").json;
-    assert_eq!(status["claims"], serde_json::json!([]), "{status}");
-}
 
 #[test]
 fn the_exit_status_of_the_program_becomes_the_state() {
@@ -225,9 +172,21 @@ fn a_program_that_cannot_be_started_gives_everything_back() {
             (reply.status, reply.json["error"].as_str()),
             (status, Some("not_started"))
         );
+        assert_eq!(
+            (reply.json["actor"].as_str(), reply.json["assignment"].as_str()),
+            (Some("crew"), Some("close"))
+        );
         assert_eq!(shop.state("close"), "CREATED");
         nothing_is_held(&shop);
     }
+    // An id that was drawn for it is told too: the assignment stays.
+    let output = shop
+        .command()
+        .args(["--json", "run", "--actor", "crew", "--", "./not-there"])
+        .output()
+        .unwrap();
+    let drawn = reply(&output).json["assignment"].as_str().unwrap().to_owned();
+    assert_eq!(shop.state(&drawn), "CREATED");
     let output = run(&shop, "--report no/such/folder", "touch worked").output().unwrap();
     assert_eq!(output.status.code(), Some(2), "an option that is given twice");
     let output = shop
@@ -245,7 +204,12 @@ fn a_program_that_cannot_be_started_gives_everything_back() {
         ])
         .output()
         .unwrap();
-    reply(&output).error("system");
+    let answer = reply(&output).error("system");
+    let reason = answer["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("no/such/folder") && !reason.contains(".keyfence-report"),
+        "{reason}"
+    );
     assert!(!shop.path("worked").exists());
 }
 
@@ -420,162 +384,6 @@ fn what_is_left_of_the_group_ends_with_the_program() {
         signal(left.parse().unwrap(), "KILL");
     }
     assert!(!outlived, "it would work on without authority");
-}
-
-/// Holds the ledger's write lock from outside, so that no renewal gets through.
-fn lock_the_ledger(shop: &Shop) -> rusqlite::Connection {
-    let connection = rusqlite::Connection::open(shop.ledger()).unwrap();
-    connection.busy_timeout(Duration::from_secs(10)).unwrap();
-    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-    connection
-}
-
-#[test]
-fn a_program_that_ignores_term_is_killed_before_the_expiry() {
-    let shop = Shop::open();
-    let script =
-        "trap 'date +%s%3N > termed' TERM; echo $$ > started; while :; do date +%s%3N >> alive; sleep 0.01; done";
-    // TERM is due a third of the length before the expiry, KILL a second before it. The lease is long, so that a machine
-    // that is late with everything by a second or two does not blur which is which.
-    let ttl = 9_000;
-    let run = start(&shop, &format!("--ttl {ttl}ms --assignment close"), script);
-    let pid = wait_for(&shop.path("started"));
-    let lock = lock_the_ledger(&shop);
-    wait_until("the program is killed", || !runs(&pid));
-    let expiry = shop.ask("actor show crew").json["expires_at_ms"].as_u64().unwrap();
-    let last_of = |file: &str| -> u64 {
-        let text = std::fs::read_to_string(shop.path(file)).unwrap();
-        // What follows the last line's end was cut off by the kill.
-        let (lines, _) = text.rsplit_once('\n').unwrap();
-        lines.lines().last().unwrap().parse().unwrap()
-    };
-    let last = last_of("alive");
-    assert!(last < expiry, "it wrote at {last}, the lease was {expiry}");
-    let termed = last_of("termed");
-    assert!(termed < last, "it was told, and went on");
-    assert!(
-        (1_000..=ttl / 2).contains(&(expiry - termed)),
-        "TERM came {} ms before the expiry",
-        expiry - termed
-    );
-    drop(lock);
-    let (status, report, _) = ended(&shop, run);
-    // Nobody superseded it, so its end is on the ledger: stopped, never completed.
-    assert_eq!(
-        (status, report["state"].as_str(), report["result"].as_str()),
-        (3, Some("FAILED"), Some("lease_lapsed"))
-    );
-    assert_eq!(report["authority_lost"], true);
-    assert_eq!(shop.state("close"), "FAILED");
-    nothing_is_held(&shop);
-}
-
-#[test]
-fn a_run_that_wakes_past_its_deadline_stops_the_program_and_says_so() {
-    let shop = Shop::open();
-    let run = start(
-        &shop,
-        "--ttl 600ms --assignment close",
-        "echo $$ > started; while ! test -e go; do sleep 0.02; done",
-    );
-    let pid = wait_for(&shop.path("started"));
-    signal(run.id(), "STOP");
-    wait_until("the lease has lapsed", || {
-        shop.ask("actor show crew").json["state"] == "LAPSED"
-    });
-    // The program goes on meanwhile, and even succeeds.
-    std::fs::write(shop.path("go"), "").unwrap();
-    wait_until("the program has ended", || !runs(&pid));
-    signal(run.id(), "CONT");
-    let (status, report, _) = ended(&shop, run);
-    assert_eq!(
-        (status, report["state"].as_str(), report["result"].as_str()),
-        (3, Some("FAILED"), Some("lease_lapsed"))
-    );
-    assert_eq!(
-        shop.state("close"),
-        "FAILED",
-        "what it returned while nobody looked is never committed"
-    );
-    nothing_is_held(&shop);
-}
-
-#[test]
-fn a_run_that_was_superseded_while_it_was_stopped_is_refused() {
-    let shop = Shop::open();
-    let run = start(
-        &shop,
-        "--ttl 600ms --assignment close",
-        "echo $$ > started; while :; do sleep 0.02; done",
-    );
-    let pid = wait_for(&shop.path("started"));
-    signal(run.id(), "STOP");
-    wait_until("another one has taken over", || {
-        shop.ask(&format!("actor acquire crew --process {B}")).status == 0
-    });
-    let held = shop.ask("actor show crew").json;
-    assert!(runs(&pid), "the stale program goes on: the fence is no sandbox");
-    signal(run.id(), "CONT");
-    let (status, report, _) = ended(&shop, run);
-    assert_eq!((status, report["refusal"].as_str()), (3, Some("actor_lease_lost")));
-    assert_eq!(report.get("token"), None);
-    assert!(!runs(&pid));
-    assert_eq!(shop.state("close"), "RUNNING");
-    let still = shop.ask("actor show crew").json;
-    assert_eq!(
-        (&still["token"], &still["process"]),
-        (&held["token"], &held["process"]),
-        "the new holder is left alone"
-    );
-    assert_eq!(
-        shop.ask("supervise --once").done()["closed"],
-        serde_json::json!(["close"])
-    );
-    assert_eq!(shop.state("close"), "FAILED");
-}
-
-#[test]
-fn a_revoked_run_is_stopped_at_its_next_renewal() {
-    let shop = Shop::open();
-    let since = Instant::now();
-    let run = start(
-        &shop,
-        "--ttl 6s --assignment close",
-        "trap '' TERM; echo $$ > started; while :; do sleep 0.02; done",
-    );
-    let pid = wait_for(&shop.path("started"));
-    shop.ask("revoke actor crew --reason stolen").done();
-    let (status, report, _) = ended(&shop, run);
-    assert_eq!((status, report["refusal"].as_str()), (3, Some("actor_lease_lost")));
-    assert!(!runs(&pid));
-    let took = since.elapsed();
-    assert!(
-        took < Duration::from_secs(4),
-        "killed at the refusal, after {took:?}, not at the deadline"
-    );
-}
-
-#[test]
-fn a_killed_run_takes_its_program_with_it_and_the_supervisor_closes_its_work() {
-    let shop = Shop::open();
-    let mut run = start(
-        &shop,
-        "--ttl 700ms --attempt-ttl 700ms --assignment close",
-        "echo $$ > started; exec sleep 60",
-    );
-    let pid = wait_for(&shop.path("started"));
-    run.kill();
-    wait_until("the program died with its parent", || !runs(&pid));
-    assert_eq!(shop.state("close"), "RUNNING");
-    let tick = shop.ask("supervise --once").done();
-    if tick["closed_count"] == 0 {
-        assert_eq!(shop.state("close"), "RUNNING", "never while the attempt is live");
-    }
-    wait_until("the attempt has lapsed and is closed", || {
-        shop.ask("supervise --once").done();
-        shop.state("close") == "FAILED"
-    });
-    assert_eq!(shop.ask("assignment show close").json["result"], "worker_lost");
 }
 
 #[test]

@@ -276,7 +276,7 @@ macro_rules! for_each_scenario {
             history::a_message_leaves_an_event_for_every_transition [SeeHistory];
             history::a_messages_end_is_in_the_history_by_its_name [SeeHistory];
             history::a_claim_that_finds_no_budget_leaves_the_events_of_the_end_only [SeeHistory];
-            history::an_operators_act_on_a_lapsed_claim_leaves_the_lapse_and_the_end [SeeHistory];
+            history::an_operators_act_on_a_lapsed_claim_leaves_both_events [SeeHistory];
             history::a_host_leaves_an_event_for_every_transition [SeeHistory];
             history::a_session_leaves_an_event_for_every_transition [SeeHistory];
             history::gates_and_tokens_of_ones_own_leave_events [SeeHistory];

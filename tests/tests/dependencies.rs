@@ -121,7 +121,9 @@ fn the_host_uses_the_link_of_the_firmware_and_what_provisions_a_kiosk() {
         for (at, name) in text.match_indices("keyfence_firmware") {
             let behind = &text[at + name.len()..];
             assert!(
-                behind.starts_with("::link::") || behind.starts_with("::kiosk::"),
+                ["::link::", "::kiosk::", "::identity::"]
+                    .iter()
+                    .any(|part| behind.starts_with(part)),
                 "{}: {name}{:.20}",
                 path.display(),
                 behind

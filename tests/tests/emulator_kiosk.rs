@@ -104,7 +104,7 @@ fn it_says_hello_without_a_key_and_writes_nothing_until_somebody_is_authenticate
     let before = machine.journal().unwrap();
     let hello = caller.hello().unwrap();
     assert_eq!(hello.state, Some(State::Starting));
-    assert_eq!(hello.device.as_bytes(), &counter::nameplate("kiosk-a").device);
+    assert_eq!(hello.device, counter::identity("kiosk-a").device);
     let boot = caller.open().unwrap();
     assert_eq!(machine.journal().unwrap(), before);
     let info = info(&mut caller);

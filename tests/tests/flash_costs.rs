@@ -11,7 +11,7 @@ use keyfence_core::{LedgerId, Name, ProcessId, TimeMs, Ttl, counter};
 use keyfence_firmware::journal::Existing;
 use keyfence_firmware::store::{Clock, Ledger};
 use keyfence_tests::flash::{Counters, Geometry, SimFlash};
-use keyfence_tests::powercut::cost::{Cost, Daily, measure};
+use keyfence_tests::powercut::cost::{CLAIM_ERASES_TARGET, Cost, Daily, MINT_ERASES_TARGET, measure};
 use keyfence_tests::powercut::stores;
 
 const PAGES: usize = 4;
@@ -124,8 +124,8 @@ fn compare<const WRITE: usize, const ERASE: usize>(name: &str) {
         peer.erases_per_million,
         mint.erases_per_million,
     );
-    assert!(ratio <= 0.6, "{name}: {ratio}");
-    assert!(mint_ratio <= 0.02, "{name}: {mint_ratio}");
+    assert!(ratio <= CLAIM_ERASES_TARGET, "{name}: {ratio}");
+    assert!(mint_ratio <= MINT_ERASES_TARGET, "{name}: {mint_ratio}");
 }
 
 #[test]

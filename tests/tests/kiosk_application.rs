@@ -8,10 +8,13 @@ use keyfence_core::host::{self, HostGrant, Proof};
 use keyfence_core::session::{self, ClaimSession, SessionGrant};
 use keyfence_core::store::Store;
 use keyfence_core::{Decision, LedgerId, Name, ProcessId, TimeMs, Token, Ttl, actor};
+use keyfence_firmware::identity::{self, Identity, IdentityError};
 use keyfence_firmware::journal::Existing;
 use keyfence_firmware::kiosk::{
-    Board, Closed, Deadlines, Follows, Kiosk, Layout, Level, Nameplate, NotServed, Note, OutputSpec, State, provision,
+    Board, Closed, Deadlines, Follows, Kiosk, Layout, Level, NotServed, Note, OutputSpec, ProvisionError, State,
+    provision,
 };
+use keyfence_firmware::link::{DeviceId, LinkKey};
 use keyfence_tests::flash::{FlashError, Gone, Lie, Plan, Reading, Reported, SimFlash, Tear, Work};
 
 const PAGES: usize = 24;
@@ -166,16 +169,16 @@ type Counter<'a> = Kiosk<Halting<'a>, &'a Desk, PAGES>;
 
 fn layout() -> Layout {
     Layout {
-        nameplate: PAGES as u32 * PAGE_BYTES,
+        identity: PAGES as u32 * PAGE_BYTES..(PAGES as u32 + 2) * PAGE_BYTES,
         journal: 0..PAGES as u32 * PAGE_BYTES,
     }
 }
 
-fn nameplate() -> Nameplate {
-    Nameplate {
-        name: name("kiosk-a"),
-        device: [1; 16],
-        key: [2; 32],
+fn counter_a() -> Identity {
+    Identity {
+        host: name("kiosk-a"),
+        device: DeviceId::from_bytes([1; 16]),
+        key: LinkKey::from_bytes([2; 32]),
     }
 }
 
@@ -188,12 +191,12 @@ fn ttl(ms: u64) -> Ttl {
 }
 
 fn blank_chip() -> SimFlash<4, 1024> {
-    SimFlash::named("nrf51", PAGES + 1)
+    SimFlash::named("nrf51", PAGES + 2)
 }
 
 fn provisioned_chip() -> SimFlash<4, 1024> {
     let mut chip = blank_chip();
-    provision::<_, PAGES>(&mut chip, &layout(), &nameplate(), LEDGER, 0, Existing::Refuse).unwrap();
+    provision::<_, PAGES>(&mut chip, &layout(), &counter_a(), LEDGER, 0, Existing::Refuse).unwrap();
     chip
 }
 
@@ -204,7 +207,7 @@ fn power_up<'a>(chip: &SimFlash<4, 1024>, desk: &'a Desk) -> Counter<'a> {
         chip: chip.clone(),
         desk,
     };
-    let known = Nameplate::load(&mut chip.clone(), layout().nameplate).map(drop);
+    let known = identity::read(&mut chip.clone(), &layout().identity).map(drop);
     let boot = ProcessId::from_bytes([0x44; 16]);
     let mut kiosk = Kiosk::new(flash, layout(), desk, boot, known);
     kiosk.start();
@@ -423,19 +426,70 @@ fn erases_run_ahead_while_nobody_is_there() {
 }
 
 #[test]
-fn a_blank_chip_is_unprovisioned_and_a_spoilt_nameplate_is_closed() {
+fn a_blank_chip_is_unprovisioned_and_one_without_a_whole_identity_is_closed() {
     let desk = Desk::default();
     let chip = blank_chip();
     let mut kiosk = power_up(&chip, &desk);
     assert_eq!(kiosk.state(), State::Unprovisioned);
     assert_eq!(kiosk.call(|_| Ok(())), Err(NotServed::State(State::Unprovisioned)));
     let chip = provisioned_chip();
-    assert_eq!(Nameplate::load(&mut chip.clone(), layout().nameplate), Ok(nameplate()));
     assert_eq!(power_up(&chip, &desk).state(), State::Starting);
-    chip.clone().write(layout().nameplate, &[0; 4]).unwrap();
+    for page in [layout().identity.start, layout().identity.start + PAGE_BYTES] {
+        chip.clone().write(page, &[0; 4]).unwrap();
+    }
     let mut kiosk = power_up(&chip, &desk);
-    assert_eq!(kiosk.state(), State::Closed(Closed::Nameplate));
+    assert_eq!(kiosk.state(), State::Closed(Closed::Identity));
     assert!(kiosk.call(|_| Ok(())).is_err());
+}
+
+#[test]
+fn a_spoilt_copy_of_the_identity_is_written_anew_once_somebody_was_served() {
+    let (chip, desk) = (provisioned_chip(), Desk::default());
+    let range = layout().identity;
+    let pages = |chip: &SimFlash<4, 1024>| {
+        let mut pages = vec![0; range.len()];
+        chip.clone().read(range.start, &mut pages).unwrap();
+        pages
+    };
+    let whole = pages(&chip);
+    for page in [range.start, range.start + PAGE_BYTES] {
+        chip.clone().write(page, &[0; 4]).unwrap();
+        let spoilt = pages(&chip);
+        assert_ne!(spoilt, whole);
+        let mut kiosk = power_up(&chip, &desk);
+        assert_eq!(kiosk.state(), State::Starting);
+        assert_eq!(pages(&chip), spoilt, "a power-up writes nothing");
+        kiosk.call(|_| Ok(())).unwrap();
+        assert_eq!(pages(&chip), whole);
+    }
+}
+
+#[test]
+fn a_kiosk_that_is_there_is_not_provisioned_over_unless_it_is_given_up() {
+    let mut chip = provisioned_chip();
+    let other = Identity {
+        host: name("kiosk-b"),
+        device: DeviceId::from_bytes([3; 16]),
+        key: LinkKey::from_bytes([4; 32]),
+    };
+    let host = |chip: &mut SimFlash<4, 1024>| identity::read(chip, &layout().identity).map(|identity| identity.host);
+    let before = chip.chip().image().bytes();
+    let refused = provision::<_, PAGES>(&mut chip, &layout(), &other, LEDGER, 0, Existing::Refuse);
+    assert_eq!(refused, Err(ProvisionError::Identity(IdentityError::Taken)));
+    let long = Identity {
+        host: name(&"x".repeat(33)),
+        ..other.clone()
+    };
+    let refused = provision::<_, PAGES>(&mut chip, &layout(), &long, LEDGER, 0, Existing::Replace);
+    assert_eq!(refused, Err(ProvisionError::Identity(IdentityError::NameTooLong)));
+    assert_eq!(chip.chip().image().bytes(), before);
+    provision::<_, PAGES>(&mut chip, &layout(), &other, LEDGER, 0, Existing::Replace).unwrap();
+    assert_eq!(host(&mut chip), Ok(name("kiosk-b")));
+    // A ledger without a kiosk is not given up either.
+    identity::forget(&mut chip, &layout().identity).unwrap();
+    let refused = provision::<_, PAGES>(&mut chip, &layout(), &other, LEDGER, 0, Existing::Refuse);
+    assert!(matches!(refused, Err(ProvisionError::Ledger(_))), "{refused:?}");
+    assert_eq!(host(&mut chip), Err(IdentityError::Missing));
 }
 
 #[test]

@@ -199,6 +199,13 @@ fn a_process_that_is_stopped_while_it_waits_keeps_nobody_out() {
     assert_eq!(line.trim(), "60");
 }
 
+/// A process that mints so many tokens in this ledger and prints them.
+fn minting(ledger: &Path, times: usize) -> Child {
+    let mut command = storm();
+    command.arg("mint").arg(ledger).arg(times.to_string());
+    command.stdout(Stdio::piped()).spawn().unwrap()
+}
+
 #[test]
 fn processes_that_write_without_a_pause_take_turns() {
     const PROCESSES: usize = 3;
@@ -206,17 +213,7 @@ fn processes_that_write_without_a_pause_take_turns() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("ledger.db");
     drop(open(&path));
-    let started: Vec<Child> = (0..PROCESSES)
-        .map(|_| {
-            let mut command = storm();
-            command
-                .arg("mint")
-                .arg(&path)
-                .arg(TIMES.to_string())
-                .stdout(Stdio::piped());
-            command.spawn().unwrap()
-        })
-        .collect();
+    let started: Vec<Child> = (0..PROCESSES).map(|_| minting(&path, TIMES)).collect();
     let tokens: Vec<Vec<usize>> = started
         .into_iter()
         .map(|child| {
@@ -254,17 +251,7 @@ fn processes_that_open_a_new_ledger_at_once_all_succeed_and_share_one_counter() 
     for _ in 0..3 {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("ledger.db");
-        let started: Vec<Child> = (0..PROCESSES)
-            .map(|_| {
-                let mut command = storm();
-                command
-                    .arg("mint")
-                    .arg(&path)
-                    .arg(TIMES.to_string())
-                    .stdout(Stdio::piped());
-                command.spawn().unwrap()
-            })
-            .collect();
+        let started: Vec<Child> = (0..PROCESSES).map(|_| minting(&path, TIMES)).collect();
         let mut tokens = BTreeSet::new();
         for child in started {
             let output = child.wait_with_output().unwrap();

@@ -14,16 +14,17 @@ const PAGES: usize = 24;
 const FAILING_MS: u64 = 1_000;
 
 unsafe extern "C" {
-    static __nameplate_start: u8;
+    static __identity_start: u8;
+    static __identity_end: u8;
     static __journal_start: u8;
     static __journal_end: u8;
 }
 
 /// Where things lie, as the linker was told.
 fn layout() -> Layout {
-    let nameplate = (&raw const __nameplate_start) as u32;
+    let identity = (&raw const __identity_start) as u32..(&raw const __identity_end) as u32;
     let journal = (&raw const __journal_start) as u32..(&raw const __journal_end) as u32;
-    Layout { nameplate, journal }
+    Layout { identity, journal }
 }
 
 /// This board; everything that it stands for is one of a kind.
@@ -81,7 +82,7 @@ defmt::timestamp!("{=u64:ms}", clock::now().as_ms());
 /// The application, in a place of its own. A function apart: what it takes to make it is not for ever on the stack.
 #[inline(never)]
 fn station() -> Option<&'static mut Station<Flash, Microbit, PAGES>> {
-    // SAFETY: called once; the linker keeps the program out of the nameplate and the journal.
+    // SAFETY: called once; the linker keeps the program out of the identity and the journal.
     let flash = unsafe { Flash::take() };
     cortex_m::singleton!(: Station<Flash, Microbit, PAGES> = Station::new(flash, layout(), Microbit))
 }

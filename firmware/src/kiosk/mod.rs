@@ -1,8 +1,8 @@
 //! The kiosk: one ledger on flash, one serial link, outputs that follow authority.
 //!
-//! Read [`Kiosk`] first, then [`Board`]: what a board has to give. The modules: `state` (how it stands), `nameplate` (who
-//! it is), `authority` (until when an output's claim is live), `outputs` (what the interrupt enforces), `guard` (erases), `serve` and `verbs` (what
-//! a call does), `station` (the kiosk at its line).
+//! Read [`Kiosk`] first, then [`Board`]: what a board has to give. The modules: `state` (how it stands), `authority` (until
+//! when an output's claim is live), `outputs` (what the interrupt enforces), `guard` (erases), `serve` and `verbs` (what a call
+//! does), `station` (the kiosk at its line), `provision` (how one is made).
 //!
 //! * **K1. Nothing is written before somebody is served.** A power-up reads; what a mount has to write waits for the first
 //!   authenticated request. A supply that comes and goes wears nothing out, and nothing is told meanwhile but the state.
@@ -16,8 +16,8 @@
 mod authority;
 mod board;
 mod guard;
-mod nameplate;
 mod outputs;
+mod provision;
 mod serve;
 mod state;
 mod station;
@@ -33,16 +33,17 @@ use keyfence_core::host::HostLease;
 use keyfence_core::mailbox::Message;
 use keyfence_core::session::Session;
 use keyfence_core::store::{Failure, Store, Table};
-use keyfence_core::{LedgerId, Name, ProcessId, TimeMs};
+use keyfence_core::{Name, ProcessId, TimeMs};
 
+use crate::identity::{self, IdentityError};
 pub use crate::journal::Existing;
 use crate::journal::{CommitError, Law, MountError, Policy, Refused, Report, SettleError};
 pub use crate::store::Error as LedgerError;
 use crate::store::{Clock, Error, Ledger};
 pub use board::{Board, Follows, Level, OUTPUTS_MAX, OutputSpec};
 use guard::{Guarded, erased_at};
-pub use nameplate::{NAMEPLATE_BYTES, Nameplate, NoNameplate};
 pub use outputs::Deadlines;
+pub use provision::{ProvisionError, provision};
 pub use state::{Closed, Note, State};
 pub use station::Station;
 
@@ -63,8 +64,8 @@ impl<B: Board> Clock for BoardClock<B> {
 /// Where things lie on the flash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The page of the nameplate: its first byte.
-    pub nameplate: u32,
+    /// Who the kiosk is: two pages.
+    pub identity: Range<u32>,
     /// The journal: whole pages.
     pub journal: Range<u32>,
 }
@@ -98,7 +99,7 @@ pub struct Kiosk<F, B, const PAGES: usize, P = Law> {
     /// This boot's identity, as a process.
     boot: ProcessId,
     is_named: bool,
-    journal: Range<u32>,
+    layout: Layout,
     ledger: KioskLedger<F, B, PAGES, P>,
     state: State,
     /// Mounts in a row that did not help, and when the next one is due.
@@ -111,8 +112,9 @@ pub struct Kiosk<F, B, const PAGES: usize, P = Law> {
 }
 
 impl<F: NorFlash, B: Board, const PAGES: usize, P: Policy> Kiosk<F, B, PAGES, P> {
-    /// Makes every output safe. `boot` is the fresh process identity of this power-up, `nameplate` says whether there is one. Call [`start`](Self::start) next.
-    pub fn new(flash: F, layout: Layout, board: B, boot: ProcessId, nameplate: Result<(), NoNameplate>) -> Self {
+    /// Makes every output safe. `boot` is the fresh process identity of this power-up, `known` what reading who the kiosk is
+    /// came to. Call [`start`](Self::start) next.
+    pub fn new(flash: F, layout: Layout, board: B, boot: ProcessId, known: Result<(), IdentityError>) -> Self {
         const {
             assert!(
                 B::OUTPUTS.len() <= OUTPUTS_MAX,
@@ -121,16 +123,20 @@ impl<F: NorFlash, B: Board, const PAGES: usize, P: Policy> Kiosk<F, B, PAGES, P>
         };
         board.deadlines().give_up_all();
         board.apply_outputs();
-        let state = match nameplate {
-            Ok(()) | Err(NoNameplate::Blank) => State::Unprovisioned,
-            Err(NoNameplate::Malformed) => State::Closed(Closed::Nameplate),
+        let state = match known {
+            Ok(()) | Err(IdentityError::Missing) => State::Unprovisioned,
+            Err(IdentityError::Range) => State::Closed(Closed::Geometry),
+            Err(IdentityError::Unsupported(version)) => State::Closed(Closed::Unsupported(version)),
+            Err(IdentityError::Damaged | IdentityError::NameTooLong | IdentityError::Taken | IdentityError::Flash) => {
+                State::Closed(Closed::Identity)
+            }
         };
         Self {
             board,
             boot,
-            is_named: nameplate.is_ok(),
-            journal: layout.journal.clone(),
-            ledger: Ledger::new(Guarded::new(flash, board), layout.journal, BoardClock(board)),
+            is_named: known.is_ok(),
+            ledger: Ledger::new(Guarded::new(flash, board), layout.journal.clone(), BoardClock(board)),
+            layout,
             state,
             remounts: 0,
             remount_at: TimeMs::ZERO,
@@ -204,11 +210,19 @@ impl<F: NorFlash, B: Board, const PAGES: usize, P: Policy> Kiosk<F, B, PAGES, P>
             match self.ledger.power_up(0) {
                 Ok(report) => {
                     self.board.note(Note::Boot(report.boot));
+                    self.double_identity();
                     self.enter(State::Ready);
                 }
                 Err(failure) => self.failed(&failure),
             }
         }
+    }
+
+    /// Writes a copy of the identity anew that does not read whole. One that does is enough for this boot.
+    #[inline(never)]
+    fn double_identity(&mut self) {
+        // Who asks has shown the key, so it was read; what does not take the copy is tried again at the next boot.
+        let _ = identity::load(self.ledger.journal().flash_mut(), &self.layout.identity);
     }
 
     /// One turn of the main loop, besides serving: the light, a failing supply, a mount that is due, work ahead.
@@ -377,34 +391,4 @@ where
         || Table::<ActorLease>::room_for(step, &name)?.is_ok()
         || Table::<HostLease>::room_for(step, &name)?.is_ok()
         || Table::<Gate>::room_for(step, &name)?.is_ok())
-}
-
-/// What an operator's computer writes into a blank kiosk's flash, through a debug probe or into an emulator's file: first a
-/// new ledger, whose tokens begin above `floor`, then who the kiosk is. `existing` says whether a ledger that is there
-/// may be given up. Cut off, it leaves a kiosk that says `unprovisioned` or `closed`.
-///
-/// # Errors
-///
-/// When the region is not blank and is not to be replaced, when the flash does not take it, or the name is too long.
-pub fn provision<F: NorFlash, const PAGES: usize>(
-    flash: &mut F,
-    layout: &Layout,
-    nameplate: &Nameplate,
-    ledger: LedgerId,
-    floor: u64,
-    existing: Existing,
-) -> Result<Report, Failure<Error>> {
-    let page = nameplate.encode().map_err(|_| Failure::Store(Error::NameTooLong))?;
-    let worn = Failure::Store(Error::Refused(Refused::Worn));
-    let start = layout.nameplate;
-    let end = start.saturating_add(F::ERASE_SIZE as u32);
-    flash.erase(start, end).map_err(|_| worn.clone())?;
-    let clock = || TimeMs::ZERO;
-    // The instance tells this ledger from one that lay in the same region: it is part of every check sum.
-    let instance = u32::from_le_bytes(ledger.as_bytes().first_chunk().copied().unwrap_or_default());
-    let mut made: Ledger<&mut F, _, 8, 8, 16, 4, 8, 4, PAGES, 184, 416> =
-        Ledger::new(&mut *flash, layout.journal.clone(), clock);
-    let report = made.provision(ledger, instance, floor, existing)?;
-    flash.write(start, &page).map_err(|_| worn)?;
-    Ok(report)
 }

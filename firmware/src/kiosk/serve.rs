@@ -101,7 +101,7 @@ impl<F: NorFlash, B: Board, const PAGES: usize, P: Policy> Kiosk<F, B, PAGES, P>
     /// A piece of the journal's region, in whatever state it is.
     #[inline(never)]
     fn dump(&mut self, offset: u32) -> Answer {
-        let region = self.journal.clone();
+        let region = self.layout.journal.clone();
         let total = region.end.saturating_sub(region.start);
         let len = total.saturating_sub(offset).min(DUMP_BYTES_MAX as u32);
         let mut bytes = heapless::Vec::new();

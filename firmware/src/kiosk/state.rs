@@ -29,10 +29,10 @@ pub enum State {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Closed {
     /// What says who it is cannot be read as it was written.
-    Nameplate,
+    Identity,
     /// The program was built for another flash.
     Geometry,
-    /// The ledger has a format of this other version.
+    /// The ledger, or what says who it is, has a format of this other version.
     Unsupported(u8),
     /// The ledger is damaged; it is left as it is.
     Damaged,
@@ -53,7 +53,7 @@ impl State {
             Self::Full => Told::Full,
             Self::Worn => Told::Worn,
             Self::Closed(why) => Told::Closed(match why {
-                Closed::Nameplate | Closed::Damaged => Why::Damaged,
+                Closed::Identity | Closed::Damaged => Why::Damaged,
                 Closed::Geometry => Why::Geometry,
                 Closed::Unsupported(_) => Why::NewerFormat,
                 Closed::Unknown | Closed::Power => Why::Flash,

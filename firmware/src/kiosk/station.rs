@@ -3,8 +3,8 @@
 use embedded_storage::nor_flash::NorFlash;
 
 use super::board::Board;
-use super::nameplate::Nameplate;
 use super::{Kiosk, Layout};
+use crate::identity;
 use crate::journal::{Law, Policy};
 use crate::link::KioskEnd;
 
@@ -24,9 +24,9 @@ impl<F: NorFlash, B: Board, const PAGES: usize, P: Policy> Station<F, B, PAGES, 
     /// Reads who the kiosk is. Nothing is written; every output is safe. Call [`start`](Self::start) next.
     pub fn new(mut flash: F, layout: Layout, board: B) -> Self {
         let boot = super::fresh_process(board);
-        let nameplate = Nameplate::load(&mut flash, layout.nameplate);
-        let known = nameplate.as_ref().map(|_| ()).map_err(|error| *error);
-        let identity = nameplate.ok().map(|nameplate| nameplate.identity());
+        let found = identity::read(&mut flash, &layout.identity);
+        let known = found.as_ref().map(|_| ()).map_err(|error| *error);
+        let identity = found.ok().map(|identity| identity.on_link());
         Self {
             board,
             kiosk: Kiosk::new(flash, layout, board, boot, known),

@@ -32,7 +32,7 @@ use core::fmt;
 use core::ops::Range;
 
 use keyfence_core::store::{Corrupt, Failure, Place, Store};
-use keyfence_core::{Decision, LedgerId, TimeMs};
+use keyfence_core::{Decision, LedgerId, Name, TimeMs};
 
 use crate::journal::{CommitError, Existing, Journal, Law, MountError, ReadError, Refused, Report, SettleError};
 pub use step::FlashStep;
@@ -332,12 +332,26 @@ enum Trouble {
     Corrupt(Place, &'static str),
 }
 
+impl Trouble {
+    /// The failure of a call about the row of this name.
+    fn about(self, place: Place, key: &Name) -> Failure<Error> {
+        match self {
+            Self::Corrupt(at, why) if at == place => Failure::Corrupt(Corrupt {
+                place,
+                key: Some(key.clone()),
+                why,
+            }),
+            Self::Store(_) | Self::Unknown(_) | Self::Corrupt(..) => self.into(),
+        }
+    }
+}
+
 impl From<Trouble> for Failure<Error> {
     fn from(trouble: Trouble) -> Self {
         match trouble {
             Trouble::Store(error) => Self::Store(error),
             Trouble::Unknown(error) => Self::Unknown(error),
-            Trouble::Corrupt(place, why) => Self::Corrupt(Corrupt { place, why }),
+            Trouble::Corrupt(place, why) => Self::Corrupt(Corrupt { place, key: None, why }),
         }
     }
 }

@@ -4,6 +4,7 @@
 mod conversation;
 mod handshake;
 mod line;
+mod longest;
 mod messages;
 mod noise;
 mod timing;

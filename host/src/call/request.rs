@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyfence_core::store::{Failure, Place};
+use keyfence_core::store::{Corrupt, Failure, Place};
 use keyfence_core::{Decision, Digest};
 use rusqlite::{OptionalExtension as _, params};
 
@@ -49,9 +49,10 @@ pub(super) fn first_answer<T: Answer>(
     let decision = T::replay(step, &mut decoder)?;
     match decision {
         Some(decision) if decoder.is_empty() => Ok(Some(decision)),
-        Some(_) | None => Err(Failure::Store(Error::Damaged {
-            place: format!("{} `{}`", Place::History.name(), request.caller),
-            why: "the kept answer of a request cannot be read".into(),
+        Some(_) | None => Err(Failure::Corrupt(Corrupt {
+            place: Place::History,
+            key: Some(request.caller.clone()),
+            why: "the kept answer of a request cannot be read",
         })),
     }
 }

@@ -38,7 +38,7 @@ Examples:
         /// How long the lease lasts
         #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = args::ttl)]
         ttl: Ttl,
-        /// Renew a live lease that is this process's own
+        /// Renew a live lease that is this process's own; its expiry never moves back
         #[arg(long)]
         or_renew: bool,
     },

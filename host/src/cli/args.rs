@@ -1,6 +1,7 @@
 //! How arguments are read. Everything is checked here, before the ledger is touched; what is wrong is wrong usage.
 
 use std::ffi::OsString;
+use std::str::FromStr;
 use std::time::Duration;
 
 use keyfence::core::gate::ClaimKind;
@@ -26,32 +27,35 @@ pub(crate) fn attempt(text: &str) -> Result<AttemptId, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
+/// A whole number in the one spelling that it is printed in: digits, with neither a sign nor zeros in front.
+fn whole<T: FromStr>(text: &str) -> Option<T> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let padded = text.len() > 1 && text.starts_with('0');
+    text.parse().ok().filter(|_| digits && !padded)
+}
+
 /// A fencing token that an earlier grant was written down as.
 pub(crate) fn token(text: &str) -> Result<Token, String> {
-    text.parse()
-        .ok()
+    whole(text)
         .and_then(Token::presented)
-        .ok_or_else(|| format!("a token is a whole number from 1 to {NUMBER_MAX}"))
+        .ok_or_else(|| format!("a token is a whole number from 1 to {NUMBER_MAX}, written as it was printed"))
 }
 
 /// An incarnation.
 pub(crate) fn incarnation(text: &str) -> Result<Incarnation, String> {
-    text.parse()
-        .ok()
+    whole(text)
         .and_then(Incarnation::presented)
-        .ok_or_else(|| format!("an incarnation is a whole number from 1 to {NUMBER_MAX}"))
+        .ok_or_else(|| format!("an incarnation is a whole number from 1 to {NUMBER_MAX}, written as it was printed"))
 }
 
 /// How often a message is tried again.
 pub(crate) fn retries(text: &str) -> Result<u16, String> {
-    text.parse()
-        .map_err(|_| format!("expected a whole number from 0 to {}", u16::MAX))
+    whole(text).ok_or_else(|| format!("expected a whole number from 0 to {}", u16::MAX))
 }
 
 /// A moment in milliseconds since the Unix epoch.
 pub(crate) fn moment(text: &str) -> Result<TimeMs, String> {
-    text.parse()
-        .ok()
+    whole(text)
         .and_then(TimeMs::new)
         .ok_or_else(|| format!("expected milliseconds since the Unix epoch, 0 to {NUMBER_MAX}"))
 }
@@ -91,6 +95,7 @@ fn length_ms(text: &str) -> Result<u64, String> {
         "h" => 3_600_000,
         "d" => 86_400_000,
         "" => return Err(format!("the unit is missing; {SUCH_AS}")),
+        "w" | "y" => return Err(format!("weeks and years are given in days; {SUCH_AS}")),
         _ => return Err(SUCH_AS.to_owned()),
     };
     // Only the digits of a number that is too large cannot be read.
@@ -181,6 +186,8 @@ mod tests {
             ("5", "the unit is missing"),
             ("5S", "such as"),
             ("soon", "such as"),
+            ("10y", "given in days"),
+            ("2w", "given in days"),
             ("99999999999999999999s", "at most ten years"),
         ] {
             let message = length_ms(text).unwrap_err();
@@ -213,6 +220,18 @@ mod tests {
             assert!(token(wrong).is_err(), "{wrong}");
         }
         assert_eq!(token("9007199254740991").map(Token::get), Ok(NUMBER_MAX));
+    }
+
+    #[test]
+    fn a_number_has_one_spelling() {
+        for wrong in ["01", "+1", " 1", "1_0", "00"] {
+            assert!(token(wrong).is_err(), "{wrong}");
+            assert!(incarnation(wrong).is_err(), "{wrong}");
+            assert!(retries(wrong).is_err(), "{wrong}");
+            assert!(moment(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(retries("0"), Ok(0));
+        assert_eq!(moment("0").map(TimeMs::as_ms), Ok(0));
     }
 
     #[test]

@@ -54,17 +54,26 @@ impl Paint {
     }
 }
 
-/// Makes control characters visible: what others wrote must not drive this terminal.
+/// Makes visible what others wrote to drive this terminal or to look like something else: control characters, and those
+/// that are invisible or turn the direction of the text. The joiners that scripts and emoji need stay.
 pub(crate) fn visible(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() && c != '\n' && c != '\t' {
+        if (c.is_control() && c != '\n' && c != '\t') || is_deceptive(c) {
             visible.extend(c.escape_default());
         } else {
             visible.push(c);
         }
     }
     visible
+}
+
+/// Whether a character is not seen but moves or hides what is (Unicode's bidirectional controls and its format
+/// characters without a width).
+fn is_deceptive(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
 /// A body as it is, or fit for a terminal.
@@ -226,6 +235,16 @@ mod tests {
     #[test]
     fn what_others_wrote_does_not_drive_the_terminal() {
         assert_eq!(visible("a\x1b[2Jb\tc\n"), "a\\u{1b}[2Jb\tc\n");
+        assert_eq!(visible("crew\u{200b}"), "crew\\u{200b}");
+        assert_eq!(visible("\u{202e}werc"), "\\u{202e}werc");
+        // A letter with its accent apart, a joined emoji, a script that needs the non-joiner.
+        for text in [
+            "e\u{301}",
+            "\u{1f469}\u{200d}\u{1f373}",
+            "\u{645}\u{6cc}\u{200c}\u{62e}",
+        ] {
+            assert_eq!(visible(text), text);
+        }
         assert_eq!(shown(b"\x1b\xff", false), b"\x1b\xff");
     }
 }

@@ -55,7 +55,7 @@ impl ReportFile {
         let draft = tempfile::Builder::new()
             .prefix(".keyfence-report-")
             .tempfile_in(folder)
-            .map_err(|error| failed(path, error))?;
+            .map_err(|error| failed(path, io::Error::from(error.kind())))?;
         Ok(Self(Some(Target {
             path: path.to_owned(),
             kind,

@@ -87,9 +87,20 @@ impl Run {
         };
         let ledger = context.open(Access::Create)?;
         let ledger_path = std::path::absolute(ledger.path())?;
-        let decision = program(&ledger, &plan, &interrupt, |authority| {
+        let ran = program(&ledger, &plan, &interrupt, |authority| {
             command(&self.program, authority, &ledger_path)
-        })?;
+        });
+        let decision = match ran {
+            Ok(decision) => decision,
+            Err(error) => {
+                // The assignment may have been made for it, under an id that nobody else knows.
+                let (answer, status) = context.describe(Failure::from(error));
+                let answer = answer
+                    .with("actor", plan.actor.as_str())
+                    .with("assignment", plan.assignment.as_str());
+                return Ok((answer, status));
+            }
+        };
         let report = decided(decision, || {
             format!("run as actor `{}` on assignment `{}`", plan.actor, plan.assignment)
         })?;

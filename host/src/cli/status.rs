@@ -14,7 +14,8 @@ use super::{Access, Context, assignment, host, session};
 /// How many claims of each kind are listed.
 const LISTED_MAX: usize = 100;
 
-/// Show who holds what, since when and until when, and what was refused
+/// Show who holds what, since when and until when, and how often stale and foreign
+/// tokens were refused
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A token shown here is not authority. A hundred claims of each kind are listed,

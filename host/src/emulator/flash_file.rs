@@ -4,7 +4,8 @@ use embedded_storage::nor_flash::{
     ErrorType, NorFlash, NorFlashErrorKind, ReadNorFlash, check_erase, check_read, check_write,
 };
 use keyfence_core::LedgerId;
-use keyfence_firmware::kiosk::{self, Existing, Layout, Nameplate};
+use keyfence_firmware::identity::Identity;
+use keyfence_firmware::kiosk::{self, Existing, Layout};
 
 use super::{EmulatorError, FLASH_BYTES, Image};
 
@@ -62,7 +63,7 @@ impl NorFlash for Bytes<'_> {
 pub fn provision(
     image: &Image,
     flash: &mut [u8],
-    nameplate: &Nameplate,
+    identity: &Identity,
     ledger: LedgerId,
     floor: u64,
     existing: Existing,
@@ -71,9 +72,9 @@ pub fn provision(
         return Err(EmulatorError::FlashSize(flash.len()));
     }
     let layout = Layout {
-        nameplate: image.nameplate()?,
+        identity: image.identity()?,
         journal: image.journal()?,
     };
-    let made = kiosk::provision::<_, PAGES>(&mut Bytes(flash), &layout, nameplate, ledger, floor, existing);
+    let made = kiosk::provision::<_, PAGES>(&mut Bytes(flash), &layout, identity, ledger, floor, existing);
     made.map(drop).map_err(EmulatorError::Provision)
 }

@@ -112,13 +112,13 @@ impl Image {
         Ok(self.symbol("__journal_start")?..self.symbol("__journal_end")?)
     }
 
-    /// The first byte of the nameplate.
+    /// The range of the flash that says who the kiosk is.
     ///
     /// # Errors
     ///
     /// [`ImageError::NoSymbol`].
-    pub fn nameplate(&self) -> Result<u32, ImageError> {
-        self.symbol("__nameplate_start")
+    pub fn identity(&self) -> Result<Range<u32>, ImageError> {
+        Ok(self.symbol("__identity_start")?..self.symbol("__identity_end")?)
     }
 }
 

@@ -21,8 +21,6 @@ mod service;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keyfence_core::store::Failure;
-
 pub use flash_file::provision;
 pub use image::{Image, ImageError};
 pub use keyfence_firmware::kiosk::Existing;
@@ -79,7 +77,7 @@ pub enum EmulatorError {
     FlashSize(usize),
     /// The kiosk could not be provisioned.
     #[error("the kiosk was not provisioned: {0}")]
-    Provision(Failure<keyfence_firmware::kiosk::LedgerError>),
+    Provision(keyfence_firmware::kiosk::ProvisionError),
     /// An emulator has this flash.
     #[error("{} is in use by an emulator that runs", .0.display())]
     Running(PathBuf),

@@ -178,11 +178,11 @@ pub fn serve(
     started: impl FnOnce() -> std::io::Result<()>,
 ) -> Result<(), EmulatorError> {
     let (file, bytes) = files.lock()?;
-    let journal = image.journal()?;
+    let range = image.identity()?.start..image.journal()?.end;
     let mut machine = Machine::start(image, Some(&bytes))?;
     let mut served = Served {
-        kept: machine.journal()?,
-        at: journal.start.into(),
+        kept: machine.memory(range.start, range.len())?,
+        at: range.start,
         serial: machine.serial(TURN)?,
         file,
         files,
@@ -228,9 +228,9 @@ fn listen(path: &Path) -> Result<Listening, EmulatorError> {
 struct Served<'f> {
     files: &'f Files,
     file: File,
-    /// The journal as the file has it, and where it lies there.
+    /// What the program may write, identity and journal, as the file has it, and where it lies there.
     kept: Vec<u8>,
-    at: u64,
+    at: u32,
     serial: Port,
     caller: Option<UnixStream>,
 }
@@ -301,13 +301,13 @@ impl Served<'_> {
         Ok(())
     }
 
-    /// Brings the file's journal to what is in the flash (S2).
+    /// Brings what the program may have written to the file (S2).
     fn keep(&mut self, machine: &mut Machine) -> Result<(), EmulatorError> {
-        let journal = machine.journal()?;
-        if journal != self.kept {
-            let written = self.file.write_all_at(&journal, self.at);
+        let now = machine.memory(self.at, self.kept.len())?;
+        if now != self.kept {
+            let written = self.file.write_all_at(&now, self.at.into());
             written.map_err(|error| self.files.failed(error))?;
-            self.kept = journal;
+            self.kept = now;
         }
         Ok(())
     }

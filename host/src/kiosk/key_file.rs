@@ -1,13 +1,13 @@
 //! What a host knows of a kiosk: its name, its device id, and the key that they share, in a file for its owner only.
 
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use keyfence_core::Name;
-use keyfence_firmware::kiosk::Nameplate;
-use keyfence_firmware::link::{DeviceId, Identity};
+use keyfence_firmware::identity::Identity;
+use keyfence_firmware::link::{self, DeviceId, KEY_BYTES, LinkKey};
 use serde_json::{Value, json};
 
 /// Why a key file is of no use.
@@ -63,29 +63,27 @@ impl KeyFileError {
 ///
 /// # Errors
 /// When the system gives no random bytes.
-pub fn fresh_nameplate(name: Name) -> std::io::Result<Nameplate> {
-    let mut bytes = [0; 48];
-    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    let mut nameplate = Nameplate {
-        name,
-        device: [0; 16],
-        key: [0; 32],
-    };
-    let (device, key) = bytes.split_at(16);
-    nameplate.device.copy_from_slice(device);
-    nameplate.key.copy_from_slice(key);
-    Ok(nameplate)
+pub fn fresh(name: Name) -> std::io::Result<Identity> {
+    let mut random = std::fs::File::open("/dev/urandom")?;
+    let (mut device, mut key) = ([0; 16], [0; KEY_BYTES]);
+    random.read_exact(&mut device)?;
+    random.read_exact(&mut key)?;
+    Ok(Identity {
+        host: name,
+        device: DeviceId::from_bytes(device),
+        key: LinkKey::from_bytes(key),
+    })
 }
 
 /// Writes the key file of a kiosk; never over another one.
 ///
 /// # Errors
 /// [`KeyFileError::File`], also when there is a file.
-pub fn write(path: &Path, nameplate: &Nameplate) -> Result<(), KeyFileError> {
-    let digits: String = nameplate.key.iter().map(|byte| format!("{byte:02x}")).collect();
+pub fn write(path: &Path, identity: &Identity) -> Result<(), KeyFileError> {
+    let digits: String = identity.key.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let content = json!({
-        "device": DeviceId::from_bytes(nameplate.device).to_string(),
-        "name": nameplate.name.as_str(),
+        "device": identity.device.to_string(),
+        "name": identity.host.as_str(),
         "key": digits,
     });
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
@@ -103,7 +101,7 @@ pub fn write(path: &Path, nameplate: &Nameplate) -> Result<(), KeyFileError> {
 ///
 /// # Errors
 /// [`KeyFileError`].
-pub fn read(path: &Path) -> Result<(Name, Identity), KeyFileError> {
+pub fn read(path: &Path) -> Result<(Name, link::Identity), KeyFileError> {
     let failed = |source| KeyFileError::File {
         path: path.to_owned(),
         source,
@@ -119,7 +117,7 @@ pub fn read(path: &Path) -> Result<(Name, Identity), KeyFileError> {
     })
 }
 
-fn parse(text: &[u8]) -> Result<(Name, Identity), &'static str> {
+fn parse(text: &[u8]) -> Result<(Name, link::Identity), &'static str> {
     let content: Value = serde_json::from_slice(text).map_err(|_| "it is not JSON")?;
     let field = |name: &str| content.get(name).and_then(Value::as_str);
     let name = field("name")
@@ -135,12 +133,8 @@ fn parse(text: &[u8]) -> Result<(Name, Identity), &'static str> {
         .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
         .collect();
     let key = bytes.and_then(|bytes| bytes.try_into().ok()).ok_or("its key is none")?;
-    let nameplate = Nameplate {
-        name: name.clone(),
-        device: *device.as_bytes(),
-        key,
-    };
-    Ok((name, nameplate.identity()))
+    let key = LinkKey::from_bytes(key);
+    Ok((name, link::Identity { device, key }))
 }
 
 #[cfg(test)]
@@ -151,22 +145,23 @@ mod tests {
     fn a_key_file_is_its_owners_only_and_is_never_written_over() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kiosk.key");
-        let nameplate = fresh_nameplate(Name::new("kiosk-a").unwrap()).unwrap();
-        write(&path, &nameplate).unwrap();
+        let fresh = fresh(Name::new("kiosk-a").unwrap()).unwrap();
+        write(&path, &fresh).unwrap();
         let (name, identity) = read(&path).unwrap();
         assert_eq!(name.as_str(), "kiosk-a");
-        assert_eq!(identity.device.as_bytes(), &nameplate.device);
-        assert!(matches!(write(&path, &nameplate), Err(KeyFileError::File { .. })));
+        assert_eq!(identity.device, fresh.device);
+        assert_eq!(identity.key.bytes(), fresh.key.bytes());
+        assert!(matches!(write(&path, &fresh), Err(KeyFileError::File { .. })));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(read(&path), Err(KeyFileError::Exposed { .. })));
     }
 
     #[test]
     fn two_kiosks_never_share_a_key() {
-        let fresh = || fresh_nameplate(Name::new("kiosk-a").unwrap()).unwrap();
+        let fresh = || fresh(Name::new("kiosk-a").unwrap()).unwrap();
         let (one, other) = (fresh(), fresh());
         assert_ne!(one.device, other.device);
-        assert_ne!(one.key, other.key);
+        assert_ne!(one.key.bytes(), other.key.bytes());
     }
 
     #[test]

@@ -352,8 +352,15 @@ fn history(connection: &Connection, progress: &mut dyn FnMut(Progress)) -> Resul
     }
     stage.end();
     walk.check_end(&head)?;
+    let events = counted(kept, "event");
     Ok(match head.anchor_seq {
-        0 => format!("{kept} events, and their hash chain is whole"),
-        pruned => format!("{kept} events after {pruned} that were pruned, and their hash chain is whole"),
+        0 => format!("{events}, and the hash chain is whole"),
+        pruned => format!("{events} after {pruned} that were pruned, and the hash chain is whole"),
     })
+}
+
+/// A number and what it counts, one of them or several.
+fn counted(count: u64, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }

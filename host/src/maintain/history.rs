@@ -77,6 +77,7 @@ impl Walk {
         };
         Err(Failure::Corrupt(Corrupt {
             place: Place::History,
+            key: None,
             why,
         }))
     }

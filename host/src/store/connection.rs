@@ -261,6 +261,12 @@ impl Source {
 
     /// What the file is; looks before anything is written.
     pub(crate) fn identify(&self, connection: &Connection) -> Result<Identity, Error> {
+        // One snapshot: somebody else may be making the ledger right now.
+        let _snapshot = if connection.is_autocommit() {
+            Some(connection.unchecked_transaction()?)
+        } else {
+            None
+        };
         let application_id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
         let user_version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;

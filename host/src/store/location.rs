@@ -79,15 +79,29 @@ pub(crate) fn standing(path: &Path) -> Result<Standing, Error> {
         path: path.to_owned(),
         why: why.to_owned(),
     };
-    match fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => Ok(Standing::File),
-        Ok(metadata) if metadata.is_dir() => Err(other("it is a folder")),
-        Ok(_) => Err(other("it is no regular file")),
-        Err(error) if error.kind() == ErrorKind::NotFound => match fs::symlink_metadata(path) {
-            Ok(_) => Err(other("it is a symbolic link to nothing")),
-            Err(_) => Ok(Standing::Nothing),
-        },
-        Err(error) => Err(storage(path, error)),
+    // The name itself first: looked at after its target, it may be a file that another opener has made meanwhile.
+    let own = match fs::symlink_metadata(path) {
+        Ok(own) => own,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Standing::Nothing),
+        Err(error) => return Err(storage(path, error)),
+    };
+    let metadata = if own.is_symlink() {
+        match fs::metadata(path) {
+            Ok(target) => target,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(other("it is a symbolic link to nothing"));
+            }
+            Err(error) => return Err(storage(path, error)),
+        }
+    } else {
+        own
+    };
+    if metadata.is_file() {
+        Ok(Standing::File)
+    } else if metadata.is_dir() {
+        Err(other("it is a folder"))
+    } else {
+        Err(other("it is no regular file"))
     }
 }
 

@@ -1,6 +1,8 @@
 //! A shop with a ledger of its own, for tests of the real command.
 #![expect(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
+pub(crate) mod shell_run;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -30,10 +30,6 @@ pub trait Bench {
     fn set_now(&mut self, now: TimeMs);
     /// See [`Subject::between`].
     fn between(&mut self) {}
-    /// Whether an error of the store's own is the report of damage.
-    fn is_damage(_error: &<Self::Store as Store>::Error) -> bool {
-        false
-    }
     /// See [`Subject::history`].
     fn history(&mut self) -> Vec<Event>;
     /// See [`Subject::refusals`].
@@ -58,9 +54,8 @@ pub fn digest(text: &str) -> Digest {
     Digest::from_bytes(bytes)
 }
 
-fn fault<B: Bench + ?Sized>(failure: Failure<<B::Store as Store>::Error>) -> Fault {
+fn fault<E: Display>(failure: Failure<E>) -> Fault {
     match failure {
-        Failure::Store(error) if B::is_damage(&error) => Fault::Damaged(error.to_string()),
         Failure::Store(error) => Fault::Failed(error.to_string()),
         Failure::Unknown(error) => Fault::Unknown(error.to_string()),
         Failure::Corrupt(corrupt) => Fault::Damaged(corrupt.to_string()),
@@ -71,7 +66,7 @@ fn fault<B: Bench + ?Sized>(failure: Failure<<B::Store as Store>::Error>) -> Fau
 macro_rules! step {
     ($self:ident, |$step:ident, $now:ident| $verb:expr) => {{
         $self.between();
-        $self.store().step(|$step, $now| $verb).map_err(fault::<Self>)
+        $self.store().step(|$step, $now| $verb).map_err(fault)
     }};
 }
 

@@ -165,10 +165,6 @@ impl Bench for OnSqlite {
         }
     }
 
-    fn is_damage(error: &keyfence::Error) -> bool {
-        matches!(error, keyfence::Error::Damaged { .. })
-    }
-
     fn bounds(&self) -> Bounds {
         Bounds {
             epoch: epoch(),

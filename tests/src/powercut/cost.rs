@@ -15,6 +15,12 @@ use super::oracle::{Oracle, Violation};
 use super::subject::Store;
 use crate::flash::{Counters, Geometry, Image, Reading};
 
+/// The most erases that our claim may cost, in erases of a claim of `sequential-storage`'s map.
+pub const CLAIM_ERASES_TARGET: f64 = 0.6;
+
+/// The most erases that our mint may cost, in erases of a claim of `sequential-storage`'s map.
+pub const MINT_ERASES_TARGET: f64 = 0.02;
+
 /// What the field does to the store in a day; predictions of life follow from it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Daily {
@@ -213,6 +219,15 @@ pub fn table(costs: &BTreeMap<&str, Cost>, daily: &Daily) -> String {
         for cost in costs.values() {
             let _ = write!(out, " {:>20}", value(cost));
         }
+    }
+    if let (Some(ours), Some(peer)) = (costs.get("keyfence"), costs.get("sequential-storage")) {
+        let _ = write!(
+            out,
+            "\nerases, keyfence to sequential-storage: {:.2} a claim (target {CLAIM_ERASES_TARGET}), \
+             {:.4} a mint to one claim there (target {MINT_ERASES_TARGET})",
+            ours.erases_per_million / peer.erases_per_million,
+            ours.erases_per_million_mints / peer.erases_per_million,
+        );
     }
     let _ = writeln!(
         out,

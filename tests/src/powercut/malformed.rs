@@ -4,7 +4,9 @@
 //! and runs of bytes turned over, pages in each other's places, pages missing.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 
 use keyfence_core::TimeMs;
 use keyfence_firmware::journal::Journal;
@@ -65,6 +67,14 @@ pub fn lived(geometry: &'static Geometry, seed: u64) -> Vec<u8> {
     image.bytes()
 }
 
+/// [`lived`] from memory: a fuzzer asks for the same few regions thousands of times.
+fn lived_once(geometry: &'static Geometry, seed: u64) -> Vec<u8> {
+    static LIVED: Mutex<BTreeMap<(&str, u64), Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let mut known = LIVED.lock().unwrap_or_else(PoisonError::into_inner);
+    let bytes = known.entry((geometry.name, seed));
+    bytes.or_insert_with(|| lived(geometry, seed)).clone()
+}
+
 /// The region that a fuzzer's `data` stands for; `None` when it is too short to stand for any.
 #[must_use]
 pub fn region(data: &[u8]) -> Option<(&'static Geometry, Vec<u8>)> {
@@ -77,7 +87,7 @@ pub fn region(data: &[u8]) -> Option<(&'static Geometry, Vec<u8>)> {
         bytes.resize(bytes.len().next_multiple_of(page).max(page), 0xff);
         return Some((geometry, bytes));
     }
-    let mut bytes = lived(geometry, u64::from(seed % 4));
+    let mut bytes = lived_once(geometry, u64::from(seed % 4));
     let pages = bytes.len() / page;
     match mode % 4 {
         1 => {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use keyfence::core::{LedgerId, Name};
 use keyfence::emulator::{Existing, Files, Image, Order, provision, serve};
-use keyfence::kiosk::{DeviceId, key_file};
+use keyfence::kiosk::key_file;
 
 use super::super::exit::{Answered, Failure, Status};
 use super::super::output::Answer;
@@ -64,24 +64,24 @@ impl Provision {
     pub(crate) fn run(self, context: &Context) -> Answered {
         let image = self.image.read()?;
         let key = self.key.unwrap_or_else(|| key_beside(&self.flash));
-        let nameplate = key_file::fresh_nameplate(self.name)?;
+        let identity = key_file::fresh(self.name)?;
         let ledger = LedgerId::from_bytes(*uuid::Uuid::new_v4().as_bytes());
         Files::of(&self.flash).change(|flash| {
-            provision(&image, flash, &nameplate, ledger, self.floor, Existing::Refuse)?;
+            provision(&image, flash, &identity, ledger, self.floor, Existing::Refuse)?;
             // First the key: a kiosk whose key nobody has is of no use to anybody.
-            key_file::write(&key, &nameplate).map_err(|error| keyfence::emulator::EmulatorError::File {
+            key_file::write(&key, &identity).map_err(|error| keyfence::emulator::EmulatorError::File {
                 path: key.clone(),
                 source: std::io::Error::other(error),
             })
         })?;
         let answer = Answer::new("done")
-            .with("kiosk", nameplate.name.as_str())
-            .with("device", DeviceId::from_bytes(nameplate.device).to_string())
+            .with("kiosk", identity.host.as_str())
+            .with("device", identity.device.to_string())
             .with("kiosk_ledger", ledger.to_string())
             .with("floor", self.floor)
             .with("flash", self.flash.display().to_string())
             .with("key", key.display().to_string())
-            .headline(format!("kiosk {}", nameplate.name), &["kiosk"]);
+            .headline(format!("kiosk {}", identity.host), &["kiosk"]);
         context.output().answer(&answer)?;
         Ok(Status::Done)
     }

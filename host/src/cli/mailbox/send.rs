@@ -32,7 +32,7 @@ pub(super) struct Send {
     /// Not before this moment, in milliseconds since the Unix epoch
     #[arg(long, value_name = "MS", value_parser = args::moment)]
     not_before: Option<TimeMs>,
-    /// How often it is tried again after a failure
+    /// How often it is tried again after a failure, 0 to 65535
     #[arg(long, value_name = "N", default_value_t = RETRIES_MAX_DEFAULT, value_parser = args::retries)]
     retries_max: u16,
     #[command(flatten)]

@@ -4,6 +4,7 @@ use keyfence_core::store::{Failure, Place};
 use rusqlite::{Connection, Row};
 
 use super::super::{Progress, Stage};
+use super::counted;
 use crate::error::Error;
 use crate::store::step::cells::Cells;
 use crate::store::step::{assignment, session};
@@ -26,7 +27,7 @@ pub(super) fn examine(connection: &Connection, progress: &mut dyn FnMut(Progress
         }
     }
     stage.end();
-    Ok(format!("the texts of {count} rows are those that were given"))
+    Ok(format!("those of {} are as they were given", counted(count, "row")))
 }
 
 fn assignment_result(row: &Row<'_>) -> Result<(), Failure<Error>> {

@@ -13,6 +13,7 @@ use keyfence_core::{Expiry, actor, host};
 use rusqlite::{Connection, Row};
 
 use super::super::{Progress, Stage};
+use super::counted;
 use crate::error::Error;
 use crate::store::step::cells::corrupt;
 use crate::store::step::head::Head;
@@ -36,7 +37,7 @@ pub(super) fn examine(connection: &Connection, progress: &mut dyn FnMut(Progress
         + look::<Message>(connection, pruned, progress)?
         + look::<Session>(connection, pruned, progress)?
         + verify_all::<Gate>(connection, &mut Stage::begin(progress, "gates", 0))?;
-    Ok(format!("{rows} rows, as they were written and as the history says"))
+    Ok(format!("{}, as written and as the history says", counted(rows, "row")))
 }
 
 /// A record that can be looked at without a step.

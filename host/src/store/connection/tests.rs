@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rusqlite::hooks::{AuthAction, Authorization};
+
 use super::*;
 use crate::ledger::{Ledger, Options};
 use crate::store::schema::SCHEMA;
@@ -52,6 +54,34 @@ fn of_many_that_open_an_old_ledger_at_once_one_migrates() {
             known: SCHEMA
         })
     ));
+}
+
+#[test]
+fn a_file_that_becomes_a_ledger_while_it_is_looked_at_is_no_other_applications() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keyfence.db");
+    location::create_file(&path).unwrap();
+    let mut looking = Connection::open(&path).unwrap();
+    // As the file is between the first two steps of a ledger's making.
+    switch_to_wal(&looking).unwrap();
+    let (maker, made) = (path.clone(), Arc::new(AtomicU32::new(0)));
+    let makers = made.clone();
+    // Between two of its statements, somebody else makes the ledger.
+    let interfere = move |context: AuthContext<'_>| {
+        if context.action == AuthAction::Select && makers.fetch_add(1, Ordering::Relaxed) == 0 {
+            let soon = Options {
+                timeout: Duration::from_millis(100),
+                ..Options::default()
+            };
+            drop(Ledger::open(&maker, soon).unwrap());
+        }
+        Authorization::Allow
+    };
+    looking.authorizer(Some(interfere)).unwrap();
+    let source = source(&path, MIGRATIONS);
+    assert_eq!(source.identify(&looking).unwrap(), Identity::Empty);
+    assert_ne!(made.load(Ordering::Relaxed), 0, "it was made meanwhile");
+    assert_eq!(source.identify(&looking).unwrap(), Identity::Ledger { schema: SCHEMA });
 }
 
 #[test]

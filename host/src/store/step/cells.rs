@@ -1,6 +1,6 @@
 //! Typed decoding of a row: what is not as it must be is damage, never a default.
 
-use keyfence_core::store::{Failure, Place};
+use keyfence_core::store::{Corrupt, Failure, Place};
 use keyfence_core::{AttemptId, Digest, Expiry, Incarnation, LedgerId, Name, ProcessId, TimeMs, Token};
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -9,12 +9,10 @@ use crate::error::Error;
 
 /// Damage of a row that was found under `key`.
 pub(crate) fn corrupt(place: Place, key: Option<&str>, why: &'static str) -> Failure<Error> {
-    Failure::Store(Error::Damaged {
-        place: match key.and_then(|key| Name::new(key).ok()) {
-            Some(key) => format!("{} `{key}`", place.name()),
-            None => place.name().into(),
-        },
-        why: why.into(),
+    Failure::Corrupt(Corrupt {
+        place,
+        key: key.and_then(|key| Name::new(key).ok()),
+        why,
     })
 }
 

@@ -200,11 +200,11 @@ fn a_missing_or_malformed_part_of_a_claim_is_damage_and_never_a_lapse() {
             ttl: Ttl::from_ms(100).unwrap(),
         };
         let answer = step(&connection, 1_000_000, |step, now| mailbox::claim(step, &ask, now));
-        let Err(Failure::Store(Error::Damaged { place, why: told })) = answer else {
+        let Err(Failure::Corrupt(corrupt)) = answer else {
             panic!("{change}: {answer:?}");
         };
-        assert_eq!(place, "message `m-1`");
-        assert!(told.contains(why), "{change}: {told}");
+        assert_eq!(corrupt.key, Some(name("m-1")));
+        assert!(corrupt.why.contains(why), "{change}: {}", corrupt.why);
     }
 }
 
@@ -221,10 +221,10 @@ fn a_lease_without_an_expiry_is_damage() {
     connection
         .execute_batch("UPDATE keyfence_actor SET expires_at_ms = NULL")
         .unwrap();
-    assert!(matches!(acquire(1_000), Err(Failure::Store(Error::Damaged { .. }))));
+    assert!(matches!(acquire(1_000), Err(Failure::Corrupt(_))));
     let row: Result<Decision<Option<ActorLease>>, _> =
         step(&connection, 0, |step, _| Ok(Ok(step.get(&name("course"))?)));
-    assert!(matches!(row, Err(Failure::Store(Error::Damaged { .. }))));
+    assert!(matches!(row, Err(Failure::Corrupt(_))));
 }
 
 fn refuse(step: &mut SqliteStep<'_>, now: TimeMs) -> Result<Decision<()>, Failure<Error>> {

@@ -10,9 +10,18 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+const EXAMPLES: &str = "\
+Examples:
+  powercut sim --geometry nrf52 --html report.html               every cut of a life, with plots
+  powercut sim --geometry tiny-4 --commits 3 --depth 2           and every cut in the recoveries
+  powercut sim --geometry nrf52 --store sequential-storage       a peer, for comparison
+  powercut sim --geometry tiny-4 --commits 4 --replay '3~w:first2>first2~left' --dump torn.bin
+  powercut inspect torn.bin                                      what that cut has left
+  powercut cost --geometry rp2040                                price list and years of life";
+
 /// Cuts the power of flash stores, on simulated chips, at every operation.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

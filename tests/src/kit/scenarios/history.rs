@@ -232,7 +232,7 @@ pub(in crate::kit) fn a_claim_that_finds_no_budget_leaves_the_events_of_the_end_
     assert_eq!(event.replaced.map(|replaced| replaced.token), Some(grant.token()));
 }
 
-pub(in crate::kit) fn an_operators_act_on_a_lapsed_claim_leaves_the_lapse_and_the_end(stage: &mut Stage<'_>) {
+pub(in crate::kit) fn an_operators_act_on_a_lapsed_claim_leaves_both_events(stage: &mut Stage<'_>) {
     stage.send_job();
     let grant = stage.claimed(A);
     stage.at(15);

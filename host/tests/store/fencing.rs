@@ -1,11 +1,9 @@
 //! Rows of the caller's own: fenced, in a transaction of keyfence's, in a transaction of his own.
 
-mod support;
-
+use crate::support::{Bench, claim_next, grant_of, message, minutes, name, next_of};
 use keyfence::core::attempt::Done;
 use keyfence::{Fenced, FencedError, Ledger, Reason, Terminal};
 use rusqlite::Connection;
-use support::{Bench, claim_next, grant_of, message, minutes, name, next_of};
 
 fn shop(bench: &Bench) -> Ledger {
     let ledger = Ledger::embedded(&bench.path(), bench.options()).unwrap();

@@ -1,10 +1,9 @@
 //! Doctor, backup, restore, prune, supervise.
 
-mod support;
-
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::support::{Bench, claim_next, grant_of, message, minutes, name, next_of, process};
 use keyfence::core::attempt::{self, Done};
 use keyfence::core::event::EventKind;
 use keyfence::core::gate::ClaimKind;
@@ -16,7 +15,6 @@ use keyfence::core::{actor, lease::Released};
 use keyfence::{
     AttemptId, Dropped, Error, Ledger, Lost, Page, Reason, Report, Severity, backup, doctor, prune, restore,
 };
-use support::{Bench, claim_next, grant_of, message, minutes, name, next_of, process};
 
 fn examined(bench: &Bench) -> Report {
     doctor(&bench.path(), &bench.options(), &mut |_| ())

@@ -1,13 +1,11 @@
 //! A ledger's file that goes away, or is replaced, under a living handle.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{Bench, claim_next, grant_of, message, name};
 use keyfence::core::attempt::Done;
 use keyfence::{Error, FencedError, Ledger, Terminal};
-use support::{Bench, claim_next, grant_of, message, name};
 
 /// A ledger with a claimed message, and its handle.
 fn at_work(bench: &Bench) -> (Ledger, keyfence::Delivery) {

@@ -1,7 +1,5 @@
 //! What the tests of the SQLite store share: a ledger in a folder of its own, on a clock that stands.
 
-#![allow(dead_code, reason = "each test takes what it needs")]
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

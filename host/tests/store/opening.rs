@@ -1,14 +1,12 @@
 //! Opening: what is refused, what is created, and who waits.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use crate::support::{Bench, claim_next, grant_of, message, name};
 use keyfence::core::attempt::Done;
 use keyfence::{Error, Ledger, Options};
-use support::{Bench, claim_next, grant_of, message, name};
 
 fn refused(bench: &Bench, options: Options) -> Error {
     Ledger::open(&bench.path(), options).err().expect("it was opened")

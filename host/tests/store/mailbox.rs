@@ -1,11 +1,9 @@
 //! Messages on SQLite: their texts, their order, and what is fused.
 
-mod support;
-
+use crate::support::{Bench, claim_next, grant_of, message, minutes, name, next_of, process};
 use keyfence::core::attempt::Done;
 use keyfence::core::mailbox::{Claim, Priority};
 use keyfence::{Completion, NewMessage, Reason, RequestId, TimeMs};
-use support::{Bench, claim_next, grant_of, message, minutes, name, next_of, process};
 
 #[test]
 fn a_message_is_delivered_with_its_texts_and_completed_once() {

@@ -1,15 +1,13 @@
 //! Waiting for the right to write: deadlines, fairness, and who is named.
 
-mod support;
-
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::support::{Bench, name};
 use keyfence::{Error, Ledger, LockHolder, Options};
 use rustix::fs::{FlockOperation, flock};
-use support::{Bench, name};
 
 fn busy(ledger: &Ledger, timeout: Duration) -> Option<LockHolder> {
     let asked = Instant::now();
