@@ -18,7 +18,7 @@ use crate::store::{BODY_BYTES_MAX, SUBJECT_BYTES_MAX};
 
 /// No answer to a request that needs an id is longer than this, with the names that a kiosk keeps: room for it is kept
 /// with the request's number.
-pub const KEPT_BYTES_MAX: usize = 80;
+pub const KEPT_BYTES_MAX: usize = 66;
 /// Bytes kept for a row: a message's subject with its length, and its body.
 const CONTENT_BYTES_MAX: usize = 1 + SUBJECT_BYTES_MAX + BODY_BYTES_MAX;
 
