@@ -52,6 +52,12 @@ impl Caller {
         self.end = HostEnd::new(Some(self.identity.clone()));
     }
 
+    /// Whether a link session is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.end.boot().is_some()
+    }
+
     /// The number of the last call that had a request id.
     #[must_use]
     pub const fn last_number(&self) -> u32 {

@@ -1,11 +1,13 @@
 //! The real image in the emulator: built, started, read.
 //!
 //! [`image`] builds it, [`keyfence::emulator::Machine`] runs it, [`counter`] provisions one and calls it, [`log`] reads what it
-//! logged.
+//! logged, [`cuts`] cuts its power and holds what it says against what it had [`told`].
 
 pub mod caller;
 pub mod counter;
+pub mod cuts;
 pub mod log;
+pub mod told;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -2,6 +2,7 @@
 
 mod campaign;
 mod cost;
+mod emulator;
 mod inspect;
 mod progress;
 mod sim;
@@ -17,7 +18,8 @@ Examples:
   powercut sim --geometry nrf52 --store sequential-storage       a peer, for comparison
   powercut sim --geometry tiny-4 --commits 4 --replay '3~w:first2>first2~left' --dump torn.bin
   powercut inspect torn.bin                                      what that cut has left
-  powercut cost --geometry rp2040                                price list and years of life";
+  powercut cost --geometry rp2040                                price list and years of life
+  powercut emulator --cuts 1000                                  the real image, in the emulator";
 
 /// Cuts the power of flash stores, on simulated chips, at every operation.
 #[derive(Debug, Parser)]
@@ -33,6 +35,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Cost(cost::Cost),
     Campaign(campaign::Campaign),
+    Emulator(emulator::Emulator),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Inspect(inspect) => inspect.run(),
         Command::Cost(cost) => cost.run(),
         Command::Campaign(campaign) => campaign.run(),
+        Command::Emulator(emulator) => emulator.run(),
     };
     run.unwrap_or_else(|error| {
         eprintln!("powercut: {error:#}");
