@@ -71,7 +71,7 @@ Examples:
         #[command(flatten)]
         lease: LeaseArgs,
         /// How many at most
-        #[arg(short = 'n', value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1000))]
+        #[arg(short = 'n', value_name = "N", default_value = "1", value_parser = args::batch)]
         count: u16,
         /// How long to wait for the first one
         #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = args::duration)]

@@ -57,7 +57,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = args::duration)]
     grace: Duration,
     /// The exit status of the program that means BLOCKED
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(long, value_name = "N", value_parser = args::blocked_exit)]
     blocked_exit: Option<u8>,
     /// Write the answer as JSON to this file, so that standard output is the program's own
     #[arg(long, value_name = "FILE")]
@@ -141,6 +141,11 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         (Ending::Ended, None) => Status::Done,
     };
     let asked = format!("write {} for assignment `{}`", report.outcome.name(), plan.assignment);
+    // A result is what the ledger has or may have; one that was refused is told under a name of its own.
+    let result = match report.written {
+        Written::Committed(..) | Written::Failed(_) => "result",
+        Written::Refused(_) => "dropped_result",
+    };
     let (answer, status) = match report.written {
         Written::Committed(outcome, done) => {
             // The first of the two is what a reader looks for.
@@ -167,7 +172,7 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         .with("assignment", plan.assignment.as_str())
         .with("process", authority.process.to_string())
         .with("attempt", authority.attempt.attempt().to_string())
-        .with_bytes("result", &report.result)
+        .with_bytes(result, &report.result)
         .with_some("interrupted_by", interrupted_by)
         .with("authority_lost", authority_lost || status == Status::Refused)
         .with(
