@@ -7,6 +7,8 @@ use keyfence::core::Refusal;
 use keyfence::core::gate::Binding;
 use keyfence::run::RunError;
 
+use super::output::Unanswered;
+
 /// The exit status. Scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -56,6 +58,8 @@ pub(crate) enum Failure {
     System(anyhow::Error),
     /// Nobody reads the output any more.
     NobodyReads,
+    /// The call was made, and its answer could not be written.
+    Unanswered(std::io::Error),
 }
 
 /// What a gate is bound to, and what was presented to it.
@@ -103,6 +107,12 @@ impl From<std::io::Error> for Failure {
         } else {
             Self::System(error.into())
         }
+    }
+}
+
+impl From<Unanswered> for Failure {
+    fn from(Unanswered(error): Unanswered) -> Self {
+        Self::Unanswered(error)
     }
 }
 

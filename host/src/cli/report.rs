@@ -65,6 +65,8 @@ impl ReportFile {
             if status == Status::Done {
                 // No program ran: the output is free for the answer.
                 context.output().answer(&answer)?;
+            } else if context.output().is_json() && matches!(status, Status::Program(_) | Status::Refused) {
+                context.output().answer_after_a_program(&answer)?;
             } else if context.output().is_json() || status != Status::Program(0) {
                 context.output().no_answer(&answer)?;
             }

@@ -21,7 +21,8 @@ use super::{Access, Context, args};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The program gets KEYFENCE_LEDGER, KEYFENCE_ACTOR, KEYFENCE_PROCESS,
-KEYFENCE_LEASE_TOKEN, KEYFENCE_ATTEMPT and KEYFENCE_TOKEN (the attempt's).
+KEYFENCE_LEASE_TOKEN, KEYFENCE_ASSIGNMENT, KEYFENCE_ATTEMPT and KEYFENCE_TOKEN
+(the attempt's).
 Both leases are renewed while it runs. Its exit status becomes COMPLETED (0),
 BLOCKED (--blocked-exit) or FAILED.
 
@@ -29,8 +30,11 @@ The exit status is the program's own, 128 + signal when it was killed, and 3
 when it was refused before the start or when the authority was lost. An
 interrupt (INT, TERM, HUP, QUIT) asks the program to end with TERM and kills
 it at the second one or after the grace; then the assignment is FAILED
-`interrupted`, and 128 + that signal stands for an exit status of 0. What the
-program started in a process group of its own (a daemon) is not stopped.
+`interrupted`, and 128 + that signal stands for an exit status of 0. Control-C at a
+terminal goes to the program itself, which has the terminal: the run ends when
+the program does. What the program started in a process group of its own (a
+daemon) is not stopped; where this command itself is killed (KILL), the
+program dies with it, and what the program started is left.
 
 With --json the object is the last line of standard output.
 
@@ -115,6 +119,7 @@ fn command(program: &[OsString], authority: &Authority, ledger: &Path) -> Comman
         .args(program.iter().skip(1))
         .env("KEYFENCE_LEDGER", ledger)
         .env("KEYFENCE_ACTOR", authority.lease.name().as_str())
+        .env("KEYFENCE_ASSIGNMENT", authority.attempt.assignment().as_str())
         .env("KEYFENCE_PROCESS", authority.process.to_string())
         .env("KEYFENCE_LEASE_TOKEN", authority.lease.token().to_string())
         .env("KEYFENCE_ATTEMPT", authority.attempt.attempt().to_string())
