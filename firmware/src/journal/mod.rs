@@ -90,6 +90,7 @@ pub(crate) mod region;
 mod scan;
 mod settle;
 mod space;
+mod wear;
 mod write;
 
 use core::ops::Range;
@@ -99,6 +100,7 @@ use embedded_storage::nor_flash::NorFlash;
 pub use error::{CommitError, Damage, DamageKind, GeometryError, MountError, ReadError, Refused, SettleError};
 pub use policy::{Law, Policy};
 pub use provision::Existing;
+pub use wear::Wear;
 
 use crc::Crc;
 use frame::{KEYS_MAX, STATE_BYTES_MAX};
