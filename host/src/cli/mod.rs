@@ -388,6 +388,9 @@ impl Context {
             | Failure::Mismatch(_)
             | Failure::Ledger(_)
             | Failure::Gate(_)
+            | Failure::Kiosk(_)
+            | Failure::KeyFile(_)
+            | Failure::Emulator(_)
             | Failure::NotStarted(..)
             | Failure::System(_) => {}
         }
