@@ -444,7 +444,7 @@ fn settled_as(settled: Settled, grant: &MessageGrant, replayed: bool) -> Answer 
 }
 
 /// Prints deliveries: an array, or one after the other for people.
-fn print_all(output: &Output, deliveries: Vec<Answer>) -> Result<(), Unanswered> {
+pub(super) fn print_all(output: &Output, deliveries: Vec<Answer>) -> Result<(), Unanswered> {
     if output.is_json() {
         let mut list = output.list(&[]);
         for delivery in deliveries {
