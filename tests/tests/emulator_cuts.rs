@@ -19,10 +19,13 @@ fn nothing_that_was_told_is_lost_or_told_twice_in_300_power_cuts() {
     let tally = report.tally;
     assert!(tally.all() >= 300 && tally.in_boots >= 20, "{tally:?}");
     assert!(
-        tally.clean > 50 && tally.torn_programs > 30 && tally.after_answers > 10 && tally.idle > 5,
+        tally.clean > 50 && tally.torn_programs > 30 && tally.after_answers > 10 && tally.idle > 0,
         "{tally:?}"
     );
-    assert!(report.settled > 10, "{report:?}");
+    assert!(
+        report.settled > 5,
+        "calls that took effect and were not told: {report:?}"
+    );
 }
 
 #[test]

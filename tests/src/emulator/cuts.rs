@@ -65,7 +65,7 @@ pub struct Tally {
     pub idle: u32,
     /// Of all those, in what a mount writes.
     pub in_boots: u32,
-    /// Of all those, after the answer.
+    /// Of all those, after the answer was sent, whether it arrived or not.
     pub after_answers: u32,
 }
 
@@ -361,6 +361,10 @@ impl Campaign {
                         if cut.is_some() {
                             self.tally.clean += 1;
                             self.tally.after_answers += 1;
+                            // The answer was sent; every other one got lost on the line.
+                            if self.random.below(2) == 0 {
+                                return Ok(None);
+                            }
                         }
                         return Ok(Some(reply));
                     }
@@ -448,10 +452,10 @@ impl Campaign {
     }
 
     fn info(&mut self) -> Result<Info> {
-        match self.caller.call(Request::Info)?.answer {
-            Answer::Info(info) => Ok(info),
-            other => bail!("no info: {other:?}"),
-        }
+        let Answer::Info(info) = self.caller.call(Request::Info)?.answer else {
+            bail!("the kiosk says nothing of itself");
+        };
+        Ok(info)
     }
 
     /// Looks at everything that was told.
@@ -472,10 +476,13 @@ impl Campaign {
             sessions.push(session.clone());
         }
         for session in sessions {
-            let row = match self.caller.call(Request::Row(Place::Session, session.clone()))?.answer {
-                Answer::Row(Some(Row::Session(row))) => Some(row),
-                Answer::Row(_) => None,
-                other => bail!("no row: {other:?}"),
+            let request = Request::Row(Place::Session, session.clone());
+            let Answer::Row(row) = self.caller.call(request)?.answer else {
+                bail!("no row of {session}");
+            };
+            let row = match row {
+                Some(Row::Session(row)) => Some(row),
+                Some(_) | None => None,
             };
             let found = Standing::of(row.as_ref());
             let effect = flight.filter(|(name, _)| *name == session).map(|(_, effect)| *effect);
