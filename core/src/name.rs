@@ -2,8 +2,9 @@
 
 use core::fmt::{self, Write as _};
 
-/// The longest name, in bytes of UTF-8.
-pub const NAME_BYTES_MAX: usize = 64;
+/// The longest name, in bytes of UTF-8: 64 on a PC; 32 without an operating system, as the flash ledger keeps them. A row
+/// has up to four names, and passes through many functions of a chip whose whole stack is a few kilobytes.
+pub const NAME_BYTES_MAX: usize = if cfg!(target_os = "none") { 32 } else { 64 };
 
 /// A name of an actor, a host, a session, an assignment, a message or a gate: 1 to [`NAME_BYTES_MAX`] bytes of UTF-8
 /// without control characters. A longer one is refused, never cut off.

@@ -1,6 +1,7 @@
 //! Who the kiosk is: its host name, its device id and its key, in two copies on two pages of their own.
 //!
-//! They are written when a kiosk is provisioned and read at every boot. The key is in no dump of the ledger, which is another
+//! They are written when a kiosk is provisioned and read at every boot; a page that does not read whole is written anew once
+//! somebody with the key has asked for something. The key is in no dump of the ledger, which is another
 //! region, and in no text that this crate prints.
 //!
 //! | at | bytes | what lies at the start of each page |
@@ -137,6 +138,16 @@ impl fmt::Display for IdentityError {
 }
 
 impl core::error::Error for IdentityError {}
+
+/// Reads the identity from the two pages in `range`, and writes nothing: a page that does not read whole is left to the next
+/// [`load`].
+///
+/// # Errors
+///
+/// [`IdentityError::Range`], [`IdentityError::Missing`], [`IdentityError::Damaged`] or [`IdentityError::Unsupported`].
+pub fn read<F: NorFlash>(flash: &mut F, range: &Range<u32>) -> Result<Identity, IdentityError> {
+    Pages::new(flash, range)?.look().map(|(identity, _)| identity)
+}
 
 /// Reads the identity from the two pages in `range`. Where only one copy is whole, the other page is written anew from it
 /// (K2); a page that does not take it leaves one copy, as it was, and the next load tries again.

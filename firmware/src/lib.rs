@@ -2,7 +2,7 @@
 //!
 //! Read [`journal`] first: the log of frames on NOR flash under everything else. Then [`store`]: the ledger on it, which
 //! runs the machines of the core. The bytes on the flash are described in `FORMAT.md`. [`link`] is how a host talks to a
-//! kiosk: both ends of it, for kiosks and hosts alike.
+//! kiosk: both ends of it, for kiosks and hosts alike. [`kiosk`] is the application around all of them.
 //!
 //! Beside the ledger's region a kiosk has three more: [`identity`] (who it is; never lost to a power cut), [`settings`] and
 //! [`audit`] (which may be lost, and weaken nothing then).
@@ -16,6 +16,7 @@ pub mod audit;
 mod blocking;
 pub mod identity;
 pub mod journal;
+pub mod kiosk;
 pub mod link;
 pub mod settings;
 pub mod store;

@@ -48,6 +48,7 @@
 
 mod call;
 mod clock;
+pub mod emulator;
 mod error;
 mod fenced;
 pub mod fresh;

@@ -107,7 +107,8 @@ fn every_command_is_in_the_table() {
         let listed = known
             .iter()
             .any(|known| known == command || known.starts_with(&format!("{command} ")));
-        if is_leaf && !listed {
+        // A kiosk has a ledger of its own: its commands take none of this machine.
+        if is_leaf && !listed && !command.starts_with("kiosk ") {
             missing.push(command);
         }
     }

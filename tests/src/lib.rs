@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod clauses;
+pub mod emulator;
 pub mod faults;
 pub mod flash;
 pub mod kit;

@@ -93,6 +93,7 @@ mod reserve;
 mod scan;
 mod settle;
 mod space;
+mod wear;
 mod write;
 
 use core::ops::Range;
@@ -103,6 +104,7 @@ pub use error::{CommitError, Damage, DamageKind, GeometryError, MountError, Read
 pub use policy::{Law, Policy};
 pub use provision::Existing;
 pub use reserve::CUTS;
+pub use wear::Wear;
 
 use crc::Crc;
 use frame::{KEYS_MAX, STATE_BYTES_MAX};

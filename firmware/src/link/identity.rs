@@ -84,7 +84,10 @@ impl LinkKey {
         Self(bytes)
     }
 
-    pub(crate) const fn bytes(&self) -> &[u8; KEY_BYTES] {
+    /// The key as it is written down when a kiosk is provisioned, on its identity's pages and in its hosts' key file. Nobody
+    /// else needs it.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
 }

@@ -3,6 +3,9 @@
 //! The codec is written for the core's own types, so that an ask on the wire is the ask that the machine gets. Numbers
 //! that stand for words of an enumeration are written out here: they are the protocol, and a new word does not compile
 //! until it has one.
+//!
+//! Reading and writing an item are functions of their own, and so are those of each structure: inlined into the one that
+//! reads every request they would take half of a small chip's flash, and all of its stack.
 
 use keyfence_core::{AttemptId, Digest, Incarnation, LedgerId, Name, ProcessId, TimeMs, Token, Ttl};
 use minicbor::encode::write::Cursor;
@@ -29,30 +32,37 @@ impl<'a> Out<'a> {
         (!self.overflowed).then_some(self.encoder.writer().position())
     }
 
+    #[inline(never)]
     pub(super) fn array(&mut self, len: u64) {
         self.overflowed |= self.encoder.array(len).is_err();
     }
 
+    #[inline(never)]
     pub(super) fn number(&mut self, number: u64) {
         self.overflowed |= self.encoder.u64(number).is_err();
     }
 
+    #[inline(never)]
     fn signed(&mut self, number: i64) {
         self.overflowed |= self.encoder.i64(number).is_err();
     }
 
+    #[inline(never)]
     fn flag(&mut self, flag: bool) {
         self.overflowed |= self.encoder.bool(flag).is_err();
     }
 
+    #[inline(never)]
     fn null(&mut self) {
         self.overflowed |= self.encoder.null().is_err();
     }
 
+    #[inline(never)]
     fn text(&mut self, text: &str) {
         self.overflowed |= self.encoder.str(text).is_err();
     }
 
+    #[inline(never)]
     fn bytes(&mut self, bytes: &[u8]) {
         self.overflowed |= self.encoder.bytes(bytes).is_err();
     }
@@ -82,23 +92,28 @@ impl<'a> In<'a> {
     }
 
     /// An array of exactly this many items.
+    #[inline(never)]
     pub(super) fn array_of(&mut self, len: u64) -> Option<()> {
         (self.array()? == len).then_some(())
     }
 
+    #[inline(never)]
     pub(super) fn number(&mut self) -> Option<u64> {
         self.0.u64().ok()
     }
 
+    #[inline(never)]
     fn null(&mut self) -> bool {
         let is_null = self.0.input().get(self.0.position()) == Some(&NULL);
         is_null && self.0.null().is_ok()
     }
 
+    #[inline(never)]
     fn bytes(&mut self) -> Option<&'a [u8]> {
         self.0.bytes().ok()
     }
 
+    #[inline(never)]
     fn text(&mut self) -> Option<&'a str> {
         self.0.str().ok()
     }
@@ -114,10 +129,12 @@ pub(super) trait Wire: Sized {
 macro_rules! wire_struct {
     ($type:ty { $($field:ident),+ $(,)? }) => {
         impl Wire for $type {
+            #[inline(never)]
             fn put(&self, out: &mut Out<'_>) {
                 out.array(const { [$(stringify!($field)),+].len() as u64 });
                 $(self.$field.put(out);)+
             }
+            #[inline(never)]
             fn take(from: &mut In<'_>) -> Option<Self> {
                 from.array_of(const { [$(stringify!($field)),+].len() as u64 })?;
                 Some(Self { $($field: Wire::take(from)?),+ })
@@ -149,6 +166,7 @@ macro_rules! wire_enum {
         $($code:literal => $variant:ident $(($($field:ident),+))? $({ $($named:ident),+ })?),+ $(,)?
     }) => {
         impl Wire for $type {
+            #[inline(never)]
             fn put(&self, out: &mut Out<'_>) {
                 match self {
                     $(Self::$variant $(($($field),+))? $({ $($named),+ })? => {
@@ -237,6 +255,7 @@ impl<const N: usize> Wire for [u8; N] {
     fn put(&self, out: &mut Out<'_>) {
         out.bytes(self);
     }
+    #[inline(never)]
     fn take(from: &mut In<'_>) -> Option<Self> {
         from.bytes()?.try_into().ok()
     }
@@ -264,6 +283,7 @@ impl Wire for Name {
     fn put(&self, out: &mut Out<'_>) {
         out.text(self.as_str());
     }
+    #[inline(never)]
     fn take(from: &mut In<'_>) -> Option<Self> {
         Self::new(from.text()?).ok()
     }

@@ -44,8 +44,8 @@ pub const NAME_BYTES_MAX: usize = 32;
 pub const BODY_BYTES_MAX: usize = 64;
 /// The longest subject, in bytes.
 pub const SUBJECT_BYTES_MAX: usize = 32;
-/// The longest answer that is kept for a request id, in bytes.
-pub const ANSWER_BYTES_MAX: usize = 64;
+/// The longest answer that is kept for a request id, in bytes. Room for one of each client is always set aside.
+pub const ANSWER_BYTES_MAX: usize = 74;
 /// Clients that can have request ids.
 pub const CLIENTS: usize = 8;
 

@@ -196,6 +196,22 @@ for_all_bounds! { FlashStep<> {
         })
     }
 
+    /// The number of a client's last request whose answer was kept.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn last_number(&mut self, client: u8) -> Result<Option<u32>, Failure<Error>> {
+        if usize::from(client) >= CLIENTS {
+            return Ok(None);
+        }
+        let Some(kept) = self.read(keys::ANSWERS + client, Place::History)? else {
+            return Ok(None);
+        };
+        let number = kept.first_chunk().ok_or(corrupt(Place::History))?;
+        Ok(Some(u32::from_le_bytes(*number)))
+    }
+
     /// Whether a name was pruned.
     pub(super) fn is_buried(&mut self, kind: Kind, name: &Name) -> Outcomes<bool> {
         if !matches!(kind, Kind::Message | Kind::Assignment) {
@@ -342,6 +358,16 @@ for_all_bounds! { Ledger<C: Clock> {
     pub fn answered(&mut self, client: u8, number: u32) -> Result<Replay, Failure<Error>> {
         self.step.begin()?;
         self.step.answered(client, number)
+    }
+
+    /// The number of a client's last request whose answer was kept.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn last_number(&mut self, client: u8) -> Result<Option<u32>, Failure<Error>> {
+        self.step.begin()?;
+        self.step.last_number(client)
     }
 
     /// The bytes that are kept for a row.

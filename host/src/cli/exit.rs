@@ -5,6 +5,9 @@ use std::process::ExitCode;
 use keyfence::GateError;
 use keyfence::core::Refusal;
 use keyfence::core::gate::Binding;
+use keyfence::emulator::EmulatorError;
+use keyfence::kiosk::KioskError;
+use keyfence::kiosk::key_file::KeyFileError;
 use keyfence::run::RunError;
 
 /// The exit status. Scripts rely on the numbers.
@@ -50,6 +53,12 @@ pub(crate) enum Failure {
     Ledger(keyfence::Error),
     /// A gate failed: nothing was admitted.
     Gate(GateError),
+    /// A kiosk did not answer, or came to no decision.
+    Kiosk(KioskError),
+    /// The key file of a kiosk is of no use.
+    KeyFile(KeyFileError),
+    /// The emulator failed.
+    Emulator(EmulatorError),
     /// A program could not be started: the status a shell would give, and why.
     NotStarted(u8, String),
     /// The system failed.
@@ -84,6 +93,28 @@ impl From<GateError> for Failure {
         } else {
             Self::Gate(error)
         }
+    }
+}
+
+impl From<KioskError> for Failure {
+    fn from(error: KioskError) -> Self {
+        if let KioskError::TooLong { .. } = error {
+            Self::Usage(error.to_string())
+        } else {
+            Self::Kiosk(error)
+        }
+    }
+}
+
+impl From<KeyFileError> for Failure {
+    fn from(error: KeyFileError) -> Self {
+        Self::KeyFile(error)
+    }
+}
+
+impl From<EmulatorError> for Failure {
+    fn from(error: EmulatorError) -> Self {
+        Self::Emulator(error)
     }
 }
 

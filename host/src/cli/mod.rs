@@ -14,6 +14,7 @@ mod format;
 mod gate;
 mod host;
 mod init;
+mod kiosk;
 mod mailbox;
 mod output;
 mod process;
@@ -122,6 +123,7 @@ enum Command {
     Mailbox(mailbox::Mailbox),
     Host(host::Host),
     Session(session::Session),
+    Kiosk(kiosk::Kiosk),
     Gate(gate::Gate),
     Revoke(revoke::Revoke),
     Supervise(supervise::Supervise),
@@ -174,6 +176,7 @@ impl Command {
             Self::Init(_)
             | Self::Demo(_)
             | Self::Run(_)
+            | Self::Kiosk(_)
             | Self::Gate(_)
             | Self::Supervise(_)
             | Self::Status(_)
@@ -198,6 +201,7 @@ impl Command {
             Self::Mailbox(command) => command.run(context),
             Self::Host(command) => command.run(context),
             Self::Session(command) => command.run(context),
+            Self::Kiosk(command) => command.run(context),
             Self::Gate(command) => command.run(context),
             Self::Revoke(command) => command.run(context),
             Self::Supervise(command) => command.run(context),
@@ -395,6 +399,23 @@ impl Context {
                 Answer::error(error.name(), &error.to_string(), &error.next()),
                 Status::Failed,
             ),
+            Failure::Kiosk(error) => {
+                let outcome = if error.is_unknown() { "unknown" } else { "error" };
+                let answer = Answer::new(outcome)
+                    .with("error", error.name())
+                    .with("reason", error.to_string())
+                    .with("next", error.next())
+                    .headline(error.name().to_owned(), &["error"]);
+                (answer, Status::Failed)
+            }
+            Failure::KeyFile(error) => (
+                Answer::error(error.name(), &chain(&error), error.next()),
+                Status::Failed,
+            ),
+            Failure::Emulator(error) => (
+                Answer::error(error.name(), &chain(&error), error.next()),
+                Status::Failed,
+            ),
             Failure::NotStarted(status, reason) => (
                 Answer::error(
                     "not_started",
@@ -414,6 +435,17 @@ impl Context {
             Failure::NobodyReads => (Answer::new("done"), Status::Done),
         }
     }
+}
+
+/// An error with what it comes from.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
 }
 
 /// A process identity that may be left out: such callers are one anonymous process.

@@ -13,6 +13,7 @@
 //!   suspend: [`Leased::tenure`].
 
 mod error;
+pub mod key_file;
 mod link;
 mod port;
 mod verbs;

@@ -38,6 +38,18 @@ impl<G> Leased<G> {
         tenure.extend(&self.answered, tolerance)
     }
 
+    /// When the claim lapses on another clock, on which the call was sent at `sent` or later: never after it does on the
+    /// kiosk's, save for how the two clocks drift apart. `None` for a first answer again.
+    #[must_use]
+    pub fn lapses(&self, sent: TimeMs) -> Option<TimeMs> {
+        if let Answer::Granted(grant) = &self.answered.reply().answer
+            && !self.replayed()
+        {
+            return TimeMs::new(sent.as_ms().saturating_add(grant.lasts_ms));
+        }
+        None
+    }
+
     /// Whether the call was answered before: this is the first answer again.
     #[must_use]
     pub const fn replayed(&self) -> bool {

@@ -21,20 +21,24 @@ const GRACE: Duration = super::GRACE_DEFAULT;
 pub fn guarded(command: &mut Command, interrupt: &Interrupt) -> io::Result<Ended> {
     let alarm = Alarm::new()?;
     let mut child = Child::spawn(command)?;
-    let mut kill_at = None;
+    // After it was asked to end: when it is killed, and how many interrupts had been heard by then.
+    let mut asked: Option<(Duration, usize)> = None;
     loop {
-        alarm.wait(&[child.as_fd(), interrupt.as_fd()], kill_at.unwrap_or(Duration::MAX))?;
+        alarm.wait(
+            &[child.as_fd(), interrupt.as_fd()],
+            asked.map_or(Duration::MAX, |(kill_at, _)| kill_at),
+        )?;
         if let Some(ended) = child.poll()? {
             return Ok(ended);
         }
-        let raised = interrupt.drain();
-        match kill_at {
-            None if interrupt.raised().is_some() => {
+        let times = interrupt.times();
+        match asked {
+            None if times > 0 => {
                 child.terminate();
-                kill_at = Some(boot_clock::now() + GRACE);
+                asked = Some((boot_clock::now() + GRACE, times));
             }
             None => {}
-            Some(moment) if raised > 0 || boot_clock::now() >= moment => return child.kill(),
+            Some((kill_at, heard)) if times > heard || boot_clock::now() >= kill_at => return child.kill(),
             Some(_) => {}
         }
     }

@@ -61,6 +61,8 @@ impl AsFd for Waker {
 pub struct Interrupt {
     waker: Waker,
     signal: Arc<AtomicUsize>,
+    /// Wakes that were taken from the waker so far.
+    woken: AtomicUsize,
     registered: Vec<SigId>,
 }
 
@@ -73,6 +75,7 @@ impl Interrupt {
         Ok(Self {
             waker: Waker::new()?,
             signal: Arc::new(AtomicUsize::new(0)),
+            woken: AtomicUsize::new(0),
             registered: Vec::new(),
         })
     }
@@ -132,13 +135,16 @@ impl Interrupt {
                 return Ok(None);
             }
             alarm.wait(&[self.as_fd()], until)?;
-            self.drain();
+            self.times();
         }
     }
 
-    /// How often it was raised since the last time this was asked.
-    pub(super) fn drain(&self) -> usize {
-        self.waker.drain()
+    /// How often it was raised so far. The number of a signal is there before its wake: somebody whom something else has woken in
+    /// between counts that one already, and once.
+    pub(super) fn times(&self) -> usize {
+        let woken = self.waker.drain();
+        let woken = self.woken.fetch_add(woken, Ordering::SeqCst) + woken;
+        woken.max(usize::from(self.raised().is_some()))
     }
 }
 
@@ -186,6 +192,21 @@ mod tests {
         interrupt.raise();
         assert_eq!(interrupt.wait(Duration::from_secs(60)).unwrap(), Some(SIGTERM));
         assert_eq!(interrupt.wait(Duration::from_secs(60)).unwrap(), Some(SIGTERM));
+    }
+
+    #[test]
+    fn a_signal_whose_wake_comes_late_is_one_interrupt() {
+        let interrupt = Interrupt::new().unwrap();
+        assert_eq!(interrupt.times(), 0);
+        interrupt.signal.store(15, Ordering::SeqCst);
+        assert_eq!(interrupt.times(), 1);
+        interrupt.waker.wake();
+        assert_eq!(interrupt.times(), 1);
+        interrupt.raise();
+        assert_eq!(interrupt.times(), 2);
+        interrupt.wait(Duration::ZERO).unwrap();
+        interrupt.raise();
+        assert_eq!(interrupt.times(), 3);
     }
 
     #[test]

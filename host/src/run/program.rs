@@ -100,8 +100,9 @@ fn work(
 /// Where the watch stands.
 enum Stage {
     Running,
-    /// Asked to end for this reason; killed at this moment at the latest.
-    Ending(Ending, Duration),
+    /// Asked to end for this reason, when so many interrupts had been heard; killed at the next one, and at this moment at
+    /// the latest.
+    Ending(Ending, usize, Duration),
 }
 
 /// Waits for the program's end, and brings it about in time.
@@ -110,7 +111,7 @@ fn watch(child: &mut Child, leases: &Leases, interrupt: &Interrupt, alarm: &Alar
     loop {
         let until = match stage {
             Stage::Running => leases.ask_at(),
-            Stage::Ending(_, kill_at) => kill_at.min(leases.kill_at()),
+            Stage::Ending(_, _, kill_at) => kill_at.min(leases.kill_at()),
         };
         alarm.wait(&[child.as_fd(), interrupt.as_fd(), leases.lost().as_fd()], until)?;
         let now = boot_clock::now();
@@ -123,29 +124,29 @@ fn watch(child: &mut Child, leases: &Leases, interrupt: &Interrupt, alarm: &Alar
         }
         if let Some(ended) = child.poll()? {
             let ending = match stage {
-                Stage::Ending(ending, _) => ending,
+                Stage::Ending(ending, ..) => ending,
                 Stage::Running => interrupted_at_the_terminal(ended),
             };
             return Ok((ending, ended));
         }
-        let raised = interrupt.drain();
+        let times = interrupt.times();
         stage = match stage {
             Stage::Running if now >= leases.ask_at() => {
                 child.terminate();
-                Stage::Ending(Ending::Lapsed, leases.kill_at())
+                Stage::Ending(Ending::Lapsed, times, leases.kill_at())
             }
             Stage::Running => match interrupt.raised() {
                 Some(signal) => {
                     child.terminate();
-                    Stage::Ending(Ending::Interrupted(signal), now + leases.grace())
+                    Stage::Ending(Ending::Interrupted(signal), times, now + leases.grace())
                 }
                 None => Stage::Running,
             },
-            Stage::Ending(ending, kill_at) => {
-                if raised > 0 || now >= kill_at.min(leases.kill_at()) {
+            Stage::Ending(ending, heard, kill_at) => {
+                if times > heard || now >= kill_at.min(leases.kill_at()) {
                     return Ok((ending, child.kill()?));
                 }
-                Stage::Ending(ending, kill_at)
+                Stage::Ending(ending, heard, kill_at)
             }
         };
     }
