@@ -15,7 +15,7 @@ mod describe;
 mod host;
 pub(crate) mod mailbox;
 mod operate;
-mod request;
+pub(crate) mod request;
 pub(crate) mod session;
 pub(crate) mod settle;
 

@@ -139,6 +139,12 @@ pub enum Error {
         /// The request id.
         id: String,
     },
+    /// The history is not the one that was read before: a restore has put an earlier one in its place.
+    #[error("the history was rewound: it is not the one that had event {seq}")]
+    HistoryRewound {
+        /// The event that was read last.
+        seq: u64,
+    },
     /// A call was made in a transaction that does not allow it.
     #[error("this call is not possible in this transaction: {why}")]
     Transaction {
@@ -201,6 +207,7 @@ impl Error {
             Self::UnsafeLocation { .. } => "unsafe_location",
             Self::SqliteTooOld { .. } => "sqlite_too_old",
             Self::RequestMisused { .. } => "request_misused",
+            Self::HistoryRewound { .. } => "history_rewound",
             Self::Transaction { .. } => "transaction",
             Self::Io { .. } => "io",
             Self::Sqlite(_) => "sqlite",
@@ -244,10 +251,13 @@ impl Error {
             Self::Backup { path, source } => next_of_backup(path, source),
             Self::DiskFull => "free some space on that disk, then ask again".into(),
             Self::UnsafeLocation { .. } => {
-                "move it to a local folder that only its user may write, or allow this place explicitly".into()
+                "move it to a local folder that only its user may write, or allow this place with `--allow-unsafe-location`".into()
             }
             Self::SqliteTooOld { .. } => "use a build of keyfence with its own SQLite, 3.51.3 or newer".into(),
             Self::RequestMisused { .. } => "draw a fresh request id for every new call".into(),
+            Self::HistoryRewound { .. } => {
+                "a restore has put an earlier history in place: read it again from its beginning".into()
+            }
             Self::Transaction { .. } => "begin a write transaction through keyfence".into(),
             Self::Io { .. } => "look at the file and its disk, then ask again".into(),
             Self::Sqlite(_) => "run `keyfence doctor`, then ask again".into(),
@@ -283,6 +293,7 @@ impl Error {
             | Self::UnsafeLocation { .. }
             | Self::SqliteTooOld { .. }
             | Self::RequestMisused { .. }
+            | Self::HistoryRewound { .. }
             | Self::Transaction { .. } => false,
         }
     }
@@ -309,6 +320,7 @@ fn next_of_backup(path: &Path, source: &Error) -> String {
         | Error::UnsafeLocation { .. }
         | Error::SqliteTooOld { .. }
         | Error::RequestMisused { .. }
+        | Error::HistoryRewound { .. }
         | Error::Transaction { .. }
         | Error::Io { .. }
         | Error::Sqlite(_)

@@ -5,14 +5,16 @@
 //! * **G3.** A gate whose file is not as it was written admits nobody.
 //! * **G4.** A gate has one name and lies where only its owner writes: through a link it would have two locks and two
 //!   marks.
-//! * **G5.** Nothing but a gate is ever replaced by one, and a call leaves no file behind but the gate.
+//! * **G5.** Nothing but a gate is ever replaced by one, and a call leaves no file behind but the gate; a killed one may leave
+//!   `<gate>-draft`, which the next one replaces.
 
 mod error;
 mod format;
 mod turn;
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -197,20 +199,26 @@ impl FileGate {
 
     /// Replaces the file (G2).
     fn write(&self, gate: &Gate) -> Result<(), GateError> {
-        // For its owner only; taken away when it is dropped.
-        let written = tempfile::Builder::new()
-            .prefix(".keyfence-gate-")
-            .tempfile_in(location::folder_of(&self.path))
-            .and_then(|mut draft| {
-                draft.write_all(&encode(gate))?;
-                draft.as_file().sync_all()?;
-                draft.persist(&self.path).map_err(io::Error::from)
-            })
-            .map_err(|error| storage(&self.path, error));
-        written
-            .and_then(|_| sync_folder_of(&self.path))
-            .map_err(|error| GateError::place(&self.path, error))
+        let draft = beside(&self.path, "-draft");
+        let written = write_durably(&draft, &encode(gate)).and_then(|()| fs::rename(&draft, &self.path));
+        if let Err(error) = written {
+            // What cannot be taken away is replaced by the next call.
+            let _: io::Result<()> = fs::remove_file(&draft);
+            return Err(GateError::place(&self.path, storage(&self.path, error)));
+        }
+        sync_folder_of(&self.path).map_err(|error| GateError::place(&self.path, error))
     }
+}
+
+/// Makes a file for its owner only, in place of the one that a call left which was killed.
+fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 fn beside(gate: &Path, suffix: &str) -> PathBuf {

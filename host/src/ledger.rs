@@ -10,7 +10,6 @@ use std::time::Duration;
 use keyfence_core::store::{Query, Transaction as _};
 use keyfence_core::{LedgerId, Name, TimeMs, Token};
 use rusqlite::Connection;
-use rusqlite::ffi::ErrorCode;
 
 use crate::call::Call;
 use crate::clock::{Clock, SystemClock};
@@ -309,9 +308,7 @@ pub fn is_own_file(own: &Path, path: &Path) -> bool {
 
 /// Adds who holds the lock and how long the call waited.
 pub(crate) fn told(lock: &WriteLock, deadline: Deadline, error: Error) -> Error {
-    let interrupted = matches!(&error, Error::Sqlite(error)
-        if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted));
-    if matches!(error, Error::Busy { .. }) || (interrupted && deadline.has_passed()) {
+    if matches!(error, Error::Busy { .. }) {
         lock.busy(deadline)
     } else {
         error

@@ -72,10 +72,10 @@ pub use keyfence_core::{
 };
 pub use ledger::{Ledger, Options, is_own_file};
 pub use maintain::{
-    Damage, Dropped, Finding, Lapsed, Lost, Progress, Pruned, Report, Restored, Severity, Tick, backup, doctor,
-    doctor_embedded, prune, restore,
+    Damage, DamagedRows, Dropped, Finding, Lapsed, Lost, Progress, Pruned, Report, Restored, Severity, Tick, backup,
+    doctor, doctor_embedded, prune, restore,
 };
-pub use message::{BatchAndNext, CompletedAndNext, Completion, Delivery, NewMessage};
+pub use message::{BatchAndNext, CompletedAndNext, Completion, Delivery, NewMessage, TEXT_BYTES_MAX};
 /// The SQLite binding whose connections [`Ledger::fenced`] and [`Ledger::transaction`] hand out.
 pub use rusqlite;
 pub use view::{

@@ -11,7 +11,7 @@ mod supervise;
 pub use backup::backup;
 pub use doctor::{Finding, Report, Severity, doctor, doctor_embedded};
 pub use prune::{Pruned, prune};
-pub use restore::{Dropped, Lost, Restored, restore};
+pub use restore::{DamagedRows, Dropped, Lost, Restored, restore};
 pub use supervise::{Damage, Lapsed, Tick};
 
 /// How far long work has come.

@@ -18,6 +18,7 @@ use rusqlite::{Connection, Row};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::store::step::cells::Cells;
+use crate::store::step::head::Head;
 use crate::store::step::history;
 
 pub(crate) use rows::open_messages;
@@ -115,6 +116,8 @@ pub struct EventRecord {
     pub event: Event,
     /// The reason that an operator or a holder gave.
     pub note: Option<String>,
+    /// What tells this event from another of the same number, which a restore may have put in its place.
+    link: i64,
 }
 
 /// A recorded refusal.
@@ -190,22 +193,45 @@ pub struct Claims {
     pub sessions: Vec<SessionView>,
 }
 
+fn events(connection: &Connection, since: u64, limit: usize) -> Result<Vec<EventRecord>, Error> {
+    list(connection, history::SINCE, Page { after: since, limit }, |row| {
+        let stored = history::decode(row)?;
+        Ok(EventRecord {
+            seq: stored.seq,
+            event: stored.event,
+            note: stored.note,
+            link: stored.link,
+        })
+    })
+}
+
 impl Ledger {
-    /// The events after `since`, oldest first, `limit` at most.
+    /// The events after the one of number `since`, oldest first, `limit` at most; 0: from the first that is kept.
     ///
     /// # Errors
-    /// [`Error`]: they could not be read.
+    /// [`Error::HistoryRewound`]: the history ends before `since`. Other [`Error`]s: they could not be read.
     pub fn events(&self, since: u64, limit: usize) -> Result<Vec<EventRecord>, Error> {
         self.read(|connection| {
-            let page = Page { after: since, limit };
-            list(connection, history::SINCE, page, |row| {
-                let stored = history::decode(row)?;
-                Ok(EventRecord {
-                    seq: stored.seq,
-                    event: stored.event,
-                    note: stored.note,
-                })
-            })
+            if Head::read(connection)?.event_seq < since {
+                return Err(Error::HistoryRewound { seq: since });
+            }
+            events(connection, since, limit)
+        })
+    }
+
+    /// The events after one that was read, oldest first, `limit` at most.
+    ///
+    /// # Errors
+    /// [`Error::HistoryRewound`]: `last` is no event of this history. Other [`Error`]s: they could not be read.
+    pub fn events_after(&self, last: &EventRecord, limit: usize) -> Result<Vec<EventRecord>, Error> {
+        self.read(|connection| {
+            let is_pruned = last.seq <= Head::read(connection)?.anchor_seq;
+            let found = events(connection, last.seq - 1, 1)?;
+            if is_pruned || found.first().is_some_and(|found| found.link == last.link) {
+                events(connection, last.seq, limit)
+            } else {
+                Err(Error::HistoryRewound { seq: last.seq })
+            }
         })
     }
 
@@ -235,6 +261,17 @@ impl Ledger {
     pub fn claims(&self, limit: usize) -> Result<Claims, Error> {
         self.read(|connection| rows::claims(connection, limit))
     }
+}
+
+/// Whether all recorded refusals can be read.
+pub(crate) fn check_refusals(connection: &Connection) -> Result<(), Error> {
+    let mut statement =
+        connection.prepare("SELECT number, subject, at_ms, reason, presented, never_issued FROM keyfence_refusal")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        refusal(row)?;
+    }
+    Ok(())
 }
 
 fn refusal(row: &Row<'_>) -> Result<RefusalRecord, Failure<Error>> {

@@ -286,7 +286,7 @@ fn a_call_under_a_request_id_is_answered_the_same_again() {
     assert_eq!((&again["token"], &again["replayed"]), (&first["token"], &true.into()));
     assert_eq!(first.get("replayed"), None);
     shop.ask(&format!("--request r1 actor acquire other --process {A}"))
-        .error("request_misused");
+        .request_misused();
     // Another caller's id is another id.
     shop.ask(&format!("--request r1 actor acquire crew --process {B}"))
         .refused("actor_lease_held");
@@ -418,14 +418,13 @@ fn a_request_id_belongs_to_who_asks_and_not_to_whom_it_is_about() {
     let shop = Shop::new();
     // Nobody in particular asks: the same id for another recipient is another call of the same caller.
     shop.ask("--request r1 mailbox send --to crew x").done();
-    shop.ask("--request r1 mailbox send --to others x")
-        .error("request_misused");
+    shop.ask("--request r1 mailbox send --to others x").request_misused();
     shop.ask("--request r1 mailbox send --to crew --from lucy x").done();
     shop.ask(&format!("--request r1 mailbox send --to crew --process {A} x"))
         .done();
     shop.ask("--request r2 assignment create one --actor crew").done();
     shop.ask("--request r2 assignment create two --actor others")
-        .error("request_misused");
+        .request_misused();
     // The operator is one caller.
     for id in ["m1", "m2"] {
         shop.ask(&format!("mailbox send --to crew --id {id} x")).done();
@@ -433,14 +432,14 @@ fn a_request_id_belongs_to_who_asks_and_not_to_whom_it_is_about() {
     shop.ask("--request r3 mailbox dead-letter m1 --operator --reason x")
         .done();
     shop.ask("--request r3 mailbox dead-letter m2 --operator --reason x")
-        .error("request_misused");
+        .request_misused();
     let redrive = "--request r4 mailbox redrive m1";
     let (first, again) = (shop.ask(redrive).done(), shop.ask(redrive).done());
     assert_eq!(
         (&again["message"], &again["replayed"]),
         (&first["message"], &true.into())
     );
-    shop.ask("--request r4 mailbox redrive m2").error("request_misused");
+    shop.ask("--request r4 mailbox redrive m2").request_misused();
 }
 
 #[test]

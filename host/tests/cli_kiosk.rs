@@ -222,6 +222,188 @@ fn an_emulated_kiosk_keeps_what_it_answered_through_power_cuts_and_kills() {
     shop.ask_with(&again).error("not_provisioned");
 }
 
+#[test]
+fn an_attempt_on_an_emulated_kiosk_finishes_only_under_the_lease_it_descends_from() {
+    let test = "an_attempt_on_an_emulated_kiosk_finishes_only_under_the_lease_it_descends_from";
+    let Some(image) = image(test) else {
+        return;
+    };
+    let shop = Shop::new();
+    provision(&shop, &image, "kiosk-a");
+    let _kiosk = Kiosk::start(&shop, &image, "kiosk-a.flash");
+    let ask = |words: &str| shop.ask(&format!("kiosk {words} --emulator kiosk-a.flash"));
+    let lease = |process: &str| {
+        let lease = ask(&format!("actor acquire closing --process {process}")).is("granted", 0);
+        lease["token"].clone()
+    };
+    let attempt = |work: &str, process: &str, lease: &Value| {
+        ask(&format!(
+            "attempt acquire {work} --actor closing --process {process} --lease-token {lease}"
+        ))
+    };
+    let with = |verb: &str, work: &str, grant: &Value, more: &str| {
+        let (id, token) = (grant["attempt"].as_str().unwrap(), &grant["token"]);
+        ask(&format!("attempt {verb} {work} --attempt {id} --token {token} {more}"))
+    };
+
+    attempt("count", PROCESS, &1.into()).refused("actor_lease_lost");
+    let first_lease = lease(PROCESS);
+    attempt("count", PROCESS, &first_lease).refused("assignment_missing");
+    ask("assignment create count --actor closing").is("done", 0);
+    ask("assignment create count --actor closing").is("already_done", 0);
+    let first = attempt("count", PROCESS, &first_lease).is("granted", 0);
+    attempt("count", PROCESS, &first_lease).refused("execution_attempt_held");
+    let renewed = with("renew", "count", &first, "--ttl 1h").is("granted", 0);
+    assert_eq!(
+        (&renewed["token"], &renewed["renewed"]),
+        (&first["token"], &true.into())
+    );
+    assert!(renewed["expires_at_ms"].as_u64() > first["expires_at_ms"].as_u64());
+    let shown = ask("assignment show count").json;
+    assert_eq!((&shown["state"], &shown["live"]), (&"RUNNING".into(), &true.into()));
+    assert_eq!(ask("attempt close-lost count").is("done", 0)["closed"], false);
+    with("release", "count", &first, "").is("done", 0);
+    with("finish", "count", &first, "--state completed").refused("execution_attempt_lost");
+
+    let second = attempt("count", PROCESS, &first_lease).is("granted", 0);
+    with("finish", "count", &second, "--state completed --result 142.50").is("done", 0);
+    with("finish", "count", &second, "--state completed --result 142.50").is("already_done", 0);
+    with("finish", "count", &second, "--state failed").refused("execution_attempt_lost");
+    let shown = ask("assignment show count").json;
+    assert_eq!(
+        (&shown["state"], &shown["result"]),
+        (&"COMPLETED".into(), &"142.50".into())
+    );
+
+    // Another process takes the actor over: what descends from the first lease is dead.
+    ask("assignment create clean --actor closing").is("done", 0);
+    let stale = attempt("clean", PROCESS, &first_lease).is("granted", 0);
+    ask("revoke actor closing").is("done", 0);
+    let second_lease = lease(OTHER);
+    assert_eq!(ask("assignment show clean").json["lease_lost"], true);
+    with("finish", "clean", &stale, "--state completed").refused("actor_lease_lost");
+    let current = attempt("clean", OTHER, &second_lease).is("granted", 0);
+    with("finish", "clean", &stale, "--state completed").refused("execution_attempt_lost");
+
+    // After a power cut the attempt is not live, and still the current one: nobody superseded it.
+    shop.ask("kiosk cut-power kiosk-a.flash").is("done", 0);
+    assert_eq!(ask("assignment show clean").json["live"], false);
+    with("finish", "clean", &current, "--state blocked").is("done", 0);
+    ask("assignment create sweep --actor closing --retry-of clean").is("done", 0);
+    let third_lease = lease(PROCESS);
+    attempt("sweep", PROCESS, &third_lease).is("granted", 0);
+    shop.ask("kiosk cut-power kiosk-a.flash").is("done", 0);
+    assert_eq!(ask("attempt close-lost sweep").is("done", 0)["closed"], true);
+    assert_eq!(ask("assignment show sweep").json["result"], "worker_lost");
+}
+
+#[test]
+fn a_message_on_an_emulated_kiosk_is_claimed_retried_and_completed() {
+    let Some(image) = image("a_message_on_an_emulated_kiosk_is_claimed_retried_and_completed") else {
+        return;
+    };
+    let shop = Shop::new();
+    provision(&shop, &image, "kiosk-a");
+    let _kiosk = Kiosk::start(&shop, &image, "kiosk-a.flash");
+    let ask = |words: &str| shop.ask(&format!("kiosk mailbox {words} --emulator kiosk-a.flash"));
+    let send = |id: &str, more: &str| ask(&format!("send --to restock --id {id} {more}"));
+    let claim =
+        |id: &str, process: &str, ttl: &str| ask(&format!("claim {id} --as restock --process {process} --ttl {ttl}"));
+    let with = |verb: &str, grant: &Value, more: &str| {
+        let (id, token) = (grant["message"].as_str().unwrap(), &grant["token"]);
+        let process = grant["process"].as_str().unwrap();
+        ask(&format!(
+            "{verb} {id} --as restock --process {process} --token {token} {more}"
+        ))
+    };
+    let next = || ask(&format!("claim-next --as restock --process {PROCESS}")).json;
+
+    assert_eq!(next(), serde_json::json!([]));
+    send("cones", "--subject stock Order").is("done", 0);
+    send("cones", "--subject stock Order").is("already_done", 0);
+    send("cones", "--subject stock Other").refused("message_exists");
+    ask(&format!("send --to restock {}", "x".repeat(65))).wrong_usage();
+    let stale = claim("cones", PROCESS, "1ms").is("granted", 0);
+    assert_eq!((&stale["subject"], &stale["body"]), (&"stock".into(), &"Order".into()));
+    let grant = claim("cones", OTHER, "1h").is("granted", 0);
+    claim("cones", PROCESS, "1h").refused("message_held");
+    ask(&format!("claim cones --as kitchen --process {PROCESS}")).refused("wrong_recipient");
+    with("complete", &stale, "").refused("fencing_token_stale");
+    assert_eq!(with("extend", &grant, "--ttl 2h").is("granted", 0)["renewed"], true);
+    with("give-back", &grant, "").is("done", 0);
+    let grant = claim("cones", PROCESS, "1h").is("granted", 0);
+    with("complete", &grant, "--result 40").is("done", 0);
+    with("complete", &grant, "--result 40").is("already_done", 0);
+    let shown = ask("show cones").json;
+    assert_eq!((&shown["state"], &shown["result"]), (&"DONE".into(), &"40".into()));
+
+    // One retry, then dead, then once more under another id.
+    send("call", "--retries-max 1 Call").is("done", 0);
+    let first = next()[0].clone();
+    assert_eq!(first["message"], "call");
+    assert_eq!(with("retry", &first, "--reason busy").is("done", 0)["state"], "NEW");
+    let second = next()[0].clone();
+    assert_eq!(with("retry", &second, "--reason busy").is("done", 0)["state"], "DEAD");
+    assert_eq!(ask("show call").json["cause"], "retries_exhausted");
+    let redriven = ask("redrive call").is("done", 0)["message"].clone();
+    assert_eq!(
+        ask(&format!("show {}", redriven.as_str().unwrap())).json["redrive_of"],
+        "call"
+    );
+    ask(&format!("dead-letter {} --operator", redriven.as_str().unwrap())).is("done", 0);
+
+    // A claim that lapsed is swept; one that a power cut voided costs no retry.
+    send("cups", "Cups").is("done", 0);
+    claim("cups", PROCESS, "1ms").is("granted", 0);
+    assert_eq!(ask("sweep --to restock").is("done", 0)["swept"], 1);
+    assert_eq!(ask("show cups").json["retries"], 1);
+    let voided = claim("cups", PROCESS, "1h").is("granted", 0);
+    shop.ask("kiosk cut-power kiosk-a.flash").is("done", 0);
+    let again = claim("cups", OTHER, "1h").is("granted", 0);
+    assert_eq!(again["retries"], 1);
+    assert!(again["token"].as_u64() > voided["token"].as_u64());
+    with("dead-letter", &voided, "").refused("fencing_token_stale");
+    with("dead-letter", &again, "--reason gone").is("done", 0);
+    assert_eq!(ask("show cups").json["result"], "gone");
+}
+
+#[test]
+fn a_gate_on_an_emulated_kiosk_drives_its_output_and_fences_the_old_token() {
+    let Some(image) = image("a_gate_on_an_emulated_kiosk_drives_its_output_and_fences_the_old_token") else {
+        return;
+    };
+    let shop = Shop::new();
+    provision(&shop, &image, "kiosk-a");
+    let _kiosk = Kiosk::start(&shop, &image, "kiosk-a.flash");
+    let ask = |words: &str| shop.ask(&format!("kiosk {words} --emulator kiosk-a.flash"));
+    let acquire = |process: &str| {
+        let lease = ask(&format!("actor acquire night --process {process}")).is("granted", 0);
+        lease["token"].as_u64().unwrap()
+    };
+    let admit = |token: u64| ask(&format!("gate admit freezer --for actor:night --token {token}"));
+    let is_on = || ask("info").json["outputs"][1]["on"].clone();
+
+    assert_eq!(ask("gate show freezer").json["bound"], false);
+    let first = acquire(PROCESS);
+    assert_eq!(admit(first + 1).refused("fenced")["never_issued"], true);
+    assert_eq!(is_on(), false);
+    assert_eq!(admit(first).is("done", 0)["raised"], true);
+    assert_eq!(admit(first).is("done", 0)["raised"], false);
+    assert_eq!(is_on(), true);
+    ask("revoke actor night").is("done", 0);
+    assert_eq!(is_on(), false);
+    let second = acquire(OTHER);
+    assert_eq!(is_on(), false, "the new holder has not shown its token");
+    admit(second).is("done", 0);
+    assert_eq!(admit(first).refused("fenced")["high_water"], second);
+    assert_eq!(is_on(), true);
+    ask(&format!("gate admit freezer --for session:till --token {second}")).refused("gate_mismatch");
+    let rebound = ask("gate rebind freezer --for session:till").is("done", 0);
+    assert_eq!(rebound["name"], "till");
+    assert_eq!(is_on(), false);
+    assert_eq!(ask("gate show freezer").json["kind"], "session");
+}
+
 /// The commands of the README's guide to a kiosk.
 fn guide() -> &'static str {
     let readme = include_str!("../../README.md");

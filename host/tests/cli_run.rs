@@ -85,13 +85,20 @@ fn the_answer_is_the_last_line_where_no_report_was_asked_for() {
             .unwrap();
         (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
     };
-    let (status, stdout) = run("echo work");
-    assert_eq!(status, 0);
-    let lines: Vec<&str> = stdout.lines().collect();
-    assert_eq!((lines.len(), lines[0]), (2, "work"));
-    assert_eq!(serde_json::from_str::<Value>(lines[1]).unwrap()["state"], "COMPLETED");
+    // A program need not end its last line.
+    for said in ["echo work", "printf work"] {
+        let (status, stdout) = run(said);
+        assert_eq!(status, 0);
+        let lines: Vec<&str> = stdout.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!((lines.len(), lines[0]), (2, "work"), "{said}");
+        assert_eq!(serde_json::from_str::<Value>(lines[1]).unwrap()["state"], "COMPLETED");
+    }
     let (_, stdout) = run("true");
-    assert_eq!(stdout.lines().count(), 1, "a silent program leaves exactly one object");
+    let whole: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(
+        whole["state"], "COMPLETED",
+        "a silent program leaves exactly one object"
+    );
 }
 
 #[test]
@@ -285,6 +292,21 @@ fn a_second_interrupt_or_the_end_of_the_grace_kills_a_deaf_program() {
             (137, Some("interrupted"), &9.into())
         );
         assert!(!runs(&pid));
+    }
+}
+
+#[test]
+fn a_signal_that_would_end_the_process_gives_the_authority_back_first() {
+    for (name, number) in [("USR1", 10), ("USR2", 12), ("ALRM", 14), ("XCPU", 24)] {
+        let shop = Shop::open();
+        let run = start(&shop, "--assignment close", "echo $$ > started; sleep 60 & wait");
+        let pid = wait_for(&shop.path("started"));
+        signal(run.id(), name);
+        let (_, report, _) = ended(&shop, run);
+        assert_eq!(report["interrupted_by"], number, "{name}: {report}");
+        assert!(!runs(&pid));
+        assert_eq!(shop.state("close"), "FAILED");
+        nothing_is_held(&shop);
     }
 }
 

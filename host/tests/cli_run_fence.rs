@@ -104,6 +104,11 @@ fn a_run_that_was_superseded_while_it_was_stopped_is_refused() {
     let (status, report, _) = ended(&shop, run);
     assert_eq!((status, report["refusal"].as_str()), (3, Some("actor_lease_lost")));
     assert_eq!(report.get("token"), None);
+    // What the ledger does not have is no result of the assignment.
+    assert_eq!(
+        (report.get("result"), report["dropped_result"].as_str()),
+        (None, Some("lease_lapsed"))
+    );
     assert!(!runs(&pid));
     assert_eq!(shop.state("close"), "RUNNING");
     let still = shop.ask("actor show crew").json;
@@ -151,6 +156,12 @@ fn a_killed_run_takes_its_program_with_it_and_the_supervisor_closes_its_work() {
     let pid = wait_for(&shop.path("started"));
     run.kill();
     wait_until("the program died with its parent", || !runs(&pid));
+    let left: Vec<_> = std::fs::read_dir(shop.path("."))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .filter(|name| name.to_string_lossy().contains("report"))
+        .collect();
+    assert!(left.is_empty(), "a killed run leaves no report behind: {left:?}");
     assert_eq!(shop.state("close"), "RUNNING");
     let tick = shop.ask("supervise --once").done();
     if tick["closed_count"] == 0 {

@@ -118,8 +118,20 @@ fn a_wrong_number_is_answered_by_what_it_should_be() {
         (format!("actor acquire crew {a} --ttl 0s"), "at least 1ms"),
         ("--timeout -1s status".to_owned(), "a duration cannot be negative"),
         ("--now -1 status".to_owned(), "milliseconds since the Unix epoch"),
-        ("mailbox claim-next --as crew -n -1".to_owned(), "1..=1000"),
-        ("mailbox claim-next --as crew -n 99999999999".to_owned(), "1..=1000"),
+        ("mailbox claim-next --as crew -n -1".to_owned(), "from 1 to 1000"),
+        (
+            "mailbox claim-next --as crew -n 99999999999".to_owned(),
+            "from 1 to 1000",
+        ),
+        ("mailbox claim-next --as crew -n 1001".to_owned(), "from 1 to 1000"),
+        ("mailbox claim-next --as crew -n +1".to_owned(), "from 1 to 1000"),
+        ("mailbox claim-next --as crew -n 01".to_owned(), "from 1 to 1000"),
+        (
+            "run --actor crew --blocked-exit 075 -- true".to_owned(),
+            "from 1 to 255",
+        ),
+        ("mailbox send --to crew --priority +5 x".to_owned(), "from -100 to 100"),
+        ("mailbox send --to crew --priority -05 x".to_owned(), "from -100 to 100"),
         (
             "mailbox send --to crew --retries-max -1 x".to_owned(),
             "from 0 to 65535",

@@ -4,6 +4,7 @@
 //! is the chip that every flash test runs on, and [`powercut`] cuts its power.
 
 pub mod bench;
+pub mod boards;
 pub mod clauses;
 pub mod emulator;
 pub mod faults;

@@ -10,7 +10,8 @@ use serde_json::Value;
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("firmware", &["core"]),
-    ("boards", &["firmware", "core"]),
+    // What boards share lies beside them.
+    ("boards", &["boards", "firmware", "core"]),
     ("host", &["core", "firmware"]),
     ("tests", &["host", "firmware", "core"]),
 ];

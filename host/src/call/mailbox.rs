@@ -79,6 +79,7 @@ impl Call<'_> {
     /// # Errors
     /// [`Error`]. Refuses as [`mailbox::send`] does.
     pub fn mailbox_send(&mut self, message: &NewMessage) -> Outcome<Done> {
+        message.check_size()?;
         self.run("mailbox_send", message, |step, now| send(step, message, now))
     }
 
@@ -87,6 +88,7 @@ impl Call<'_> {
     /// # Errors
     /// [`Error`]: then none of them is sent.
     pub fn mailbox_send_batch(&mut self, messages: &[NewMessage]) -> Outcome<Vec<Decision<Done>>> {
+        messages.iter().try_for_each(NewMessage::check_size)?;
         self.run("mailbox_send_batch", messages, |step, now| {
             let decisions: Result<Vec<_>, _> = messages.iter().map(|message| send(step, message, now)).collect();
             Ok(Ok(decisions?))

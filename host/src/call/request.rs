@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keyfence_core::store::{Corrupt, Failure, Place};
 use keyfence_core::{Decision, Digest};
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{OptionalExtension as _, Row, params};
 
 use super::Request;
 use super::answer::Answer;
@@ -45,8 +45,13 @@ pub(super) fn first_answer<T: Answer>(
             id: request.id.as_str().to_owned(),
         }));
     }
-    let mut decoder = Decoder::new(&answer);
-    let decision = T::replay(step, &mut decoder)?;
+    let (answer, stored) = answer.split_last_chunk().unwrap_or((&[], &[0; 16]));
+    let mut decoder = Decoder::new(answer);
+    let decision = if check(request.caller.as_str(), request.id.as_str(), &call, answer) == *stored {
+        T::replay(step, &mut decoder)?
+    } else {
+        None
+    };
     match decision {
         Some(decision) if decoder.is_empty() => Ok(Some(decision)),
         Some(_) | None => Err(Failure::Corrupt(Corrupt {
@@ -55,6 +60,27 @@ pub(super) fn first_answer<T: Answer>(
             why: "the kept answer of a request cannot be read",
         })),
     }
+}
+
+/// What a kept answer ends with: a digest over it and over whose call's it is.
+fn check(caller: &str, id: &str, call: &[u8; 16], answer: &[u8]) -> [u8; 16] {
+    let mut encoder = Encoder::new();
+    encoder.text(caller);
+    encoder.text(id);
+    encoder.bytes(call);
+    *encoder.digest_with(answer).as_bytes()
+}
+
+/// All kept answers, for [`is_kept`].
+pub(crate) const ALL: &str = "SELECT caller, id, call, answer FROM keyfence_request";
+
+/// Whether a row of [`ALL`] is as it was written.
+pub(crate) fn is_kept(row: &Row<'_>) -> rusqlite::Result<bool> {
+    let (caller, id): (String, String) = (row.get(0)?, row.get(1)?);
+    let (call, answer): ([u8; 16], Vec<u8>) = (row.get(2)?, row.get(3)?);
+    Ok(answer
+        .split_last_chunk()
+        .is_some_and(|(answer, stored)| check(&caller, &id, &call, answer) == *stored))
 }
 
 /// Keeps the answer in the same step as what it granted.
@@ -66,6 +92,13 @@ pub(super) fn keep<T: Answer>(
 ) -> Result<(), Failure<Error>> {
     let mut encoder = Encoder::new();
     answer.encode(&mut encoder);
+    let mut kept = encoder.as_slice().to_vec();
+    kept.extend(check(
+        request.caller.as_str(),
+        request.id.as_str(),
+        digest.as_bytes(),
+        &kept,
+    ));
     let now = SystemClock.now().as_ms().cast_signed();
     let connection = step.connection();
     let outdated = now.saturating_sub(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX));
@@ -89,7 +122,7 @@ pub(super) fn keep<T: Answer>(
                 request.id.as_str(),
                 digest.as_bytes(),
                 now,
-                encoder.as_slice()
+                kept
             ])
         })
         .map_err(failed)?;

@@ -48,6 +48,20 @@ pub(crate) fn incarnation(text: &str) -> Result<Incarnation, String> {
         .ok_or_else(|| format!("an incarnation is a whole number from 1 to {NUMBER_MAX}, written as it was printed"))
 }
 
+/// How many messages are claimed at once.
+pub(crate) fn batch(text: &str) -> Result<u16, String> {
+    whole(text)
+        .filter(|count| (1..=1000).contains(count))
+        .ok_or_else(|| "expected a whole number from 1 to 1000".to_owned())
+}
+
+/// An exit status that is no success.
+pub(crate) fn blocked_exit(text: &str) -> Result<u8, String> {
+    whole(text)
+        .filter(|status| *status != 0)
+        .ok_or_else(|| "expected an exit status from 1 to 255; 0 is COMPLETED".to_owned())
+}
+
 /// How often a message is tried again.
 pub(crate) fn retries(text: &str) -> Result<u16, String> {
     whole(text).ok_or_else(|| format!("expected a whole number from 0 to {}", u16::MAX))
@@ -70,8 +84,12 @@ pub(crate) fn now(text: &str) -> Result<TimeMs, String> {
 
 /// A priority, -100 to 100.
 pub(crate) fn priority(text: &str) -> Result<Priority, String> {
-    text.parse()
-        .ok()
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) if digits != "0" => (-1, digits),
+        Some(_) | None => (1, text),
+    };
+    whole::<u8>(digits)
+        .map(|number| sign * i64::from(number))
         .and_then(Priority::new)
         .ok_or_else(|| "a priority is a whole number from -100 to 100".to_owned())
 }

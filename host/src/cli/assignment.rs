@@ -54,6 +54,11 @@ Examples:
 }
 
 impl Assignment {
+    /// Whether it is one call that can be asked for again under its name.
+    pub(crate) const fn takes_request(&self) -> bool {
+        !matches!(self.verb, Verb::Show { .. })
+    }
+
     pub(crate) fn run(self, context: &Context) -> Answered {
         match self.verb {
             Verb::Create {

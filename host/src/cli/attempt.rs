@@ -104,7 +104,7 @@ impl GrantArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum EndState {
+pub(super) enum EndState {
     Completed,
     Blocked,
     Failed,

@@ -23,7 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 #[command(after_help = "\
 With --follow it goes on until it is interrupted, which ends it with 0; with
 --json each event is then one object on a line instead of an element of an
-array.
+array. Where a restore puts an earlier history in place of the one that was
+read, it ends with 1 and `history_rewound`: read it again from the beginning.
 
 Examples:
   keyfence events
@@ -55,34 +56,35 @@ impl Events {
             return follow(context, &ledger, self.since);
         }
         let mut list = context.output().list(COLUMNS);
-        let mut since = self.since;
-        loop {
-            let events = ledger.events(since, AT_A_TIME)?;
-            let Some(last) = events.last() else {
-                list.end("no events")?;
-                return Ok(Status::Done);
-            };
-            since = last.seq;
+        let mut events = ledger.events(self.since, AT_A_TIME)?;
+        while let Some(last) = events.last() {
             for event in &events {
                 list.row(fields(event))?;
             }
+            events = ledger.events_after(last, AT_A_TIME)?;
         }
+        list.end("no events")?;
+        Ok(Status::Done)
     }
 }
 
-fn follow(context: &Context, ledger: &Ledger, mut since: u64) -> Answered {
+fn follow(context: &Context, ledger: &Ledger, since: u64) -> Answered {
     let interrupt = Interrupt::on_signals()?;
+    let mut last: Option<EventRecord> = None;
     loop {
-        let events = ledger.events(since, AT_A_TIME)?;
+        let mut events = match &last {
+            Some(last) => ledger.events_after(last, AT_A_TIME)?,
+            None => ledger.events(since, AT_A_TIME)?,
+        };
         for event in &events {
             context.output().line(&fields(event).into_value(), &line(event))?;
-            since = event.seq;
         }
         let nap = if events.len() < AT_A_TIME {
             LOOK_EVERY
         } else {
             Duration::ZERO
         };
+        last = events.pop().or(last);
         if interrupt.wait(nap)?.is_some() {
             return Ok::<_, Failure>(Status::Done);
         }

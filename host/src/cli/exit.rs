@@ -10,6 +10,8 @@ use keyfence::kiosk::KioskError;
 use keyfence::kiosk::key_file::KeyFileError;
 use keyfence::run::RunError;
 
+use super::output::Unanswered;
+
 /// The exit status. Scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -65,6 +67,8 @@ pub(crate) enum Failure {
     System(anyhow::Error),
     /// Nobody reads the output any more.
     NobodyReads,
+    /// The call was made, and its answer could not be written.
+    Unanswered(std::io::Error),
 }
 
 /// What a gate is bound to, and what was presented to it.
@@ -134,6 +138,12 @@ impl From<std::io::Error> for Failure {
         } else {
             Self::System(error.into())
         }
+    }
+}
+
+impl From<Unanswered> for Failure {
+    fn from(Unanswered(error): Unanswered) -> Self {
+        Self::Unanswered(error)
     }
 }
 

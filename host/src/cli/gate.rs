@@ -137,7 +137,7 @@ fn file_gate(context: &Context, gate: &Path) -> FileGate {
         .allow_unsafe_location(options.allow_unsafe_location)
 }
 
-fn bound(answer: Answer, binding: &Binding) -> Answer {
+pub(super) fn bound(answer: Answer, binding: &Binding) -> Answer {
     answer
         .with("kind", binding.kind.name())
         .with("name", binding.name.as_str())

@@ -88,6 +88,11 @@ impl GrantArgs {
 }
 
 impl Host {
+    /// Whether it is one call that can be asked for again under its name.
+    pub(crate) const fn takes_request(&self) -> bool {
+        !matches!(self.verb, Verb::Show { .. })
+    }
+
     pub(crate) fn run(self, context: &Context) -> Answered {
         match self.verb {
             Verb::Register { host, by, ttl } => {

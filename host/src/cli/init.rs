@@ -18,7 +18,8 @@ pub(crate) struct Init {}
 
 impl Init {
     pub(crate) fn run(self, context: &Context) -> Answered {
-        let existed = context.ledger_path().exists();
+        // An empty file is one that a ledger may be made of.
+        let existed = std::fs::metadata(context.ledger_path()).is_ok_and(|metadata| metadata.len() > 0);
         let ledger = context.open(Access::Create)?;
         let answer = Answer::new(if existed { "already_done" } else { "done" })
             .with("ledger", ledger.path().display().to_string())

@@ -12,7 +12,7 @@ use keyfence::{Delivery, Ledger};
 use serde_json::Value;
 
 use super::exit::{Answered, Failure, Status, decided};
-use super::output::{Answer, Output};
+use super::output::{Answer, Output, Unanswered};
 use super::{Access, Context, MaybeProcess, OPERATOR, args, standing as stands};
 
 mod send;
@@ -71,7 +71,7 @@ Examples:
         #[command(flatten)]
         lease: LeaseArgs,
         /// How many at most
-        #[arg(short = 'n', value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1000))]
+        #[arg(short = 'n', value_name = "N", default_value = "1", value_parser = args::batch)]
         count: u16,
         /// How long to wait for the first one
         #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = args::duration)]
@@ -248,6 +248,11 @@ impl GrantArgs {
 }
 
 impl Mailbox {
+    /// Whether it is one call that can be asked for again under its name.
+    pub(crate) const fn takes_request(&self) -> bool {
+        !matches!(self.verb, Verb::Show { .. } | Verb::Inbox { .. })
+    }
+
     pub(crate) fn run(self, context: &Context) -> Answered {
         let output = context.output();
         match self.verb {
@@ -439,13 +444,13 @@ fn settled_as(settled: Settled, grant: &MessageGrant, replayed: bool) -> Answer 
 }
 
 /// Prints deliveries: an array, or one after the other for people.
-fn print_all(output: &Output, deliveries: Vec<Answer>) -> std::io::Result<()> {
+pub(super) fn print_all(output: &Output, deliveries: Vec<Answer>) -> Result<(), Unanswered> {
     if output.is_json() {
         let mut list = output.list(&[]);
         for delivery in deliveries {
-            list.row(delivery)?;
+            list.row(delivery).map_err(Unanswered)?;
         }
-        return list.end("");
+        return list.end("").map_err(Unanswered);
     }
     if deliveries.is_empty() {
         output.note("nothing to claim");

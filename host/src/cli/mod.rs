@@ -166,13 +166,12 @@ impl Command {
     /// Whether the command is one call that can be asked for again under its name.
     const fn takes_request(&self) -> bool {
         match self {
-            Self::Actor(_)
-            | Self::Assignment(_)
-            | Self::Attempt(_)
-            | Self::Mailbox(_)
-            | Self::Host(_)
-            | Self::Session(_)
-            | Self::Revoke(_) => true,
+            Self::Actor(command) => command.takes_request(),
+            Self::Assignment(command) => command.takes_request(),
+            Self::Mailbox(command) => command.takes_request(),
+            Self::Host(command) => command.takes_request(),
+            Self::Session(command) => command.takes_request(),
+            Self::Attempt(_) | Self::Revoke(_) => true,
             Self::Init(_)
             | Self::Demo(_)
             | Self::Run(_)
@@ -375,8 +374,25 @@ impl Context {
 
     /// Prints what a subcommand has no answer for.
     fn explain(&self, failure: Failure) -> Status {
-        if matches!(failure, Failure::NobodyReads) {
-            return Status::Done;
+        match &failure {
+            Failure::NobodyReads => return Status::Done,
+            Failure::Unanswered(error) => {
+                self.output.note(&format!(
+                    "keyfence: the call was made, but its answer could not be written: {error}; look at the row before \
+                     asking again, and name calls with --request"
+                ));
+                return Status::Failed;
+            }
+            Failure::Usage(_)
+            | Failure::Refused(..)
+            | Failure::Mismatch(_)
+            | Failure::Ledger(_)
+            | Failure::Gate(_)
+            | Failure::Kiosk(_)
+            | Failure::KeyFile(_)
+            | Failure::Emulator(_)
+            | Failure::NotStarted(..)
+            | Failure::System(_) => {}
         }
         let (answer, status) = self.describe(failure);
         // When this cannot be printed the status still tells.
@@ -393,6 +409,10 @@ impl Context {
             Failure::Gate(error) => (
                 Answer::error(error.name(), &error.to_string(), &error.next()),
                 Status::Failed,
+            ),
+            Failure::Ledger(error @ keyfence::Error::RequestMisused { .. }) => (
+                Answer::error(error.name(), &error.to_string(), &error.next()),
+                Status::Usage,
             ),
             Failure::Ledger(error @ keyfence::Error::Unknown(_)) => (output::unknown(&error), Status::Failed),
             Failure::Ledger(error) => (
@@ -432,7 +452,9 @@ impl Context {
                 ),
                 Status::Failed,
             ),
+            // Explained before, and nobody would read it.
             Failure::NobodyReads => (Answer::new("done"), Status::Done),
+            Failure::Unanswered(_) => (Answer::new("done"), Status::Failed),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! What a call prints: one JSON object or array, or text for people.
 //!
-//! * **O1.** With `--json` standard output carries exactly one object, or one array for a list, whatever happens.
+//! * **O1.** With `--json` standard output carries exactly one object, or one array for a list, whatever happens. What ends a
+//!   list before its time is the array's last element.
 //! * **O2.** An answer is text on standard output; a refusal, an error and progress are text on standard error.
 //! * **O3.** Colour only on a terminal, without `NO_COLOR`. On a terminal, control characters in what others wrote are
 //!   made visible instead of being obeyed.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::io::{self, IsTerminal as _, Write};
 use std::os::fd::AsFd;
@@ -31,11 +33,21 @@ pub(crate) struct Output {
     json: bool,
     /// For "in 5m" and "2m ago".
     now: TimeMs,
+    /// An array was begun and not ended.
+    in_array: Cell<bool>,
 }
+
+/// An answer that nobody got, although the call was made.
+#[derive(Debug)]
+pub(crate) struct Unanswered(pub(crate) io::Error);
 
 impl Output {
     pub(crate) const fn new(json: bool, now: TimeMs) -> Self {
-        Self { json, now }
+        Self {
+            json,
+            now,
+            in_array: Cell::new(false),
+        }
     }
 
     pub(crate) const fn is_json(&self) -> bool {
@@ -43,11 +55,27 @@ impl Output {
     }
 
     /// Prints an answer.
-    pub(crate) fn answer(&self, answer: &Answer) -> io::Result<()> {
+    pub(crate) fn answer(&self, answer: &Answer) -> Result<(), Unanswered> {
+        self.print(answer).map_err(Unanswered)
+    }
+
+    /// Prints an answer on a line of its own, whatever a program has printed before it.
+    pub(crate) fn answer_after_a_program(&self, answer: &Answer) -> Result<(), Unanswered> {
+        // Whether that ended with a line's end is not known; an empty line is harmless.
+        io::stdout().lock().write_all(b"\n").map_err(Unanswered)?;
+        self.answer(answer)
+    }
+
+    fn print(&self, answer: &Answer) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
+            // What ends a list before its time is its last element (O1).
+            let in_array = self.in_array.take();
+            if in_array {
+                write!(out, ",\n ")?;
+            }
             serde_json::to_writer(&mut out, &answer.fields)?;
-            writeln!(out)?;
+            writeln!(out, "{}", if in_array { "\n]" } else { "" })?;
         } else {
             let paint = Paint::of(io::stdout().is_terminal());
             out.write_all(self.lines(answer, paint, columns(&io::stdout())).as_bytes())?;
@@ -62,13 +90,13 @@ impl Output {
     }
 
     /// Prints what is no answer: as JSON on standard output all the same, as text on standard error.
-    pub(crate) fn no_answer(&self, answer: &Answer) -> io::Result<()> {
+    pub(crate) fn no_answer(&self, answer: &Answer) -> Result<(), Unanswered> {
         if self.json {
             return self.answer(answer);
         }
         let paint = Paint::of(io::stderr().is_terminal());
         let text = self.lines(answer, paint, columns(&io::stderr()));
-        io::stderr().lock().write_all(text.as_bytes())
+        io::stderr().lock().write_all(text.as_bytes()).map_err(Unanswered)
     }
 
     /// A note for people, on standard error.
@@ -375,6 +403,7 @@ impl List<'_> {
             let mut out = io::stdout().lock();
             write!(out, "{}{row}", if self.printed { ",\n " } else { "[" })?;
             self.printed = true;
+            self.output.in_array.set(true);
             return Ok(());
         }
         self.rows.push(row);
@@ -388,6 +417,7 @@ impl List<'_> {
     pub(crate) fn end(mut self, when_empty: &str) -> io::Result<()> {
         if self.output.json {
             let mut out = io::stdout().lock();
+            self.output.in_array.set(false);
             writeln!(out, "{}", if self.printed { "]" } else { "[]" })?;
             return out.flush();
         }

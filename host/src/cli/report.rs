@@ -29,11 +29,11 @@ struct Target {
     path: PathBuf,
     /// Which command's report it is.
     kind: &'static str,
-    draft: NamedTempFile,
 }
 
 impl ReportFile {
-    /// Looks at the place and makes the draft beside it (P3). `own` are files that the call itself works on.
+    /// Looks at the place and tries whether a draft can be made there (P3). It is taken away again: a program may run for
+    /// hours, and a killed call takes nothing away. `own` are files that the call itself works on.
     pub(crate) fn open(path: Option<&Path>, kind: &'static str, own: &[&Path]) -> Result<Self, Failure> {
         let Some(path) = path else {
             return Ok(Self(None));
@@ -47,19 +47,10 @@ impl ReportFile {
         if let Some(why) = obstacle(path, kind).map_err(|error| failed(path, error))? {
             return Err(Failure::Usage(why));
         }
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            Some(_) | None => Path::new("."),
-        };
-        // Mode 0600; taken away when it is dropped.
-        let draft = tempfile::Builder::new()
-            .prefix(".keyfence-report-")
-            .tempfile_in(folder)
-            .map_err(|error| failed(path, io::Error::from(error.kind())))?;
+        drop(draft_of(path)?);
         Ok(Self(Some(Target {
             path: path.to_owned(),
             kind,
-            draft,
         })))
     }
 
@@ -74,6 +65,8 @@ impl ReportFile {
             if status == Status::Done {
                 // No program ran: the output is free for the answer.
                 context.output().answer(&answer)?;
+            } else if context.output().is_json() && matches!(status, Status::Program(_) | Status::Refused) {
+                context.output().answer_after_a_program(&answer)?;
             } else if context.output().is_json() || status != Status::Program(0) {
                 context.output().no_answer(&answer)?;
             }
@@ -89,19 +82,32 @@ impl ReportFile {
 
 impl Target {
     /// Puts the whole report in its place (P2), unless something else is there by now (P1).
-    fn write(mut self, answer: Answer) -> Result<(), Failure> {
+    fn write(self, answer: Answer) -> Result<(), Failure> {
         let report = answer.with(MARK, self.kind).into_value();
-        writeln!(self.draft, "{report}")
-            .and_then(|()| self.draft.as_file().sync_all())
+        let mut draft = draft_of(&self.path)?;
+        writeln!(draft, "{report}")
+            .and_then(|()| draft.as_file().sync_all())
             .map_err(|error| failed(&self.path, error))?;
         if let Some(why) = obstacle(&self.path, self.kind).map_err(|error| failed(&self.path, error))? {
             return Err(Failure::System(anyhow::Error::msg(why)));
         }
-        self.draft
+        draft
             .persist(&self.path)
             .map_err(|error| failed(&self.path, error.error))?;
         Ok(())
     }
+}
+
+/// A file beside the report's place, readable and writable by its owner only; taken away when it is dropped.
+fn draft_of(path: &Path) -> Result<NamedTempFile, Failure> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    };
+    tempfile::Builder::new()
+        .prefix(".keyfence-report-")
+        .tempfile_in(folder)
+        .map_err(|error| failed(path, io::Error::from(error.kind())))
 }
 
 /// What is in the way of a report of this command: something else than one (P1).

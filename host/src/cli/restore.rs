@@ -55,12 +55,29 @@ impl Restore {
             .with("floor", restored.floor.get())
             .with("voided", restored.voided);
         let answer = match restored.lost {
-            Lost::Readable { kept_rows, dropped } => answer
-                .with("replaced", "readable")
-                .with("kept_rows", kept_rows)
-                .with("dropped_rows", dropped.rows)
-                .with("dropped_events", dropped.events)
-                .with("dropped_tokens", dropped.tokens),
+            Lost::Readable {
+                kept_rows,
+                damaged,
+                dropped,
+            } => {
+                let answer = answer
+                    .with("replaced", "readable")
+                    .with("kept_rows", kept_rows)
+                    .with("dropped_rows", dropped.rows)
+                    .with("dropped_events", dropped.events)
+                    .with("dropped_tokens", dropped.tokens);
+                match damaged {
+                    Some(damaged) => {
+                        let kept_as = damaged.kept_as.display().to_string();
+                        context.output().note(&format!(
+                            "keyfence: {} rows of the replaced ledger were damaged and are as in the backup; the file is kept as {kept_as}",
+                            damaged.rows
+                        ));
+                        answer.with("damaged_rows", damaged.rows).with("kept_as", kept_as)
+                    }
+                    None => answer,
+                }
+            }
             Lost::Unreadable { why } => {
                 context.output().note(&format!(
                     "keyfence: the replaced ledger could not be read ({why}): what was done since the backup is lost"

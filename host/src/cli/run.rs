@@ -21,7 +21,8 @@ use super::{Access, Context, args};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The program gets KEYFENCE_LEDGER, KEYFENCE_ACTOR, KEYFENCE_PROCESS,
-KEYFENCE_LEASE_TOKEN, KEYFENCE_ATTEMPT and KEYFENCE_TOKEN (the attempt's).
+KEYFENCE_LEASE_TOKEN, KEYFENCE_ASSIGNMENT, KEYFENCE_ATTEMPT and KEYFENCE_TOKEN
+(the attempt's).
 Both leases are renewed while it runs. Its exit status becomes COMPLETED (0),
 BLOCKED (--blocked-exit) or FAILED.
 
@@ -29,8 +30,11 @@ The exit status is the program's own, 128 + signal when it was killed, and 3
 when it was refused before the start or when the authority was lost. An
 interrupt (INT, TERM, HUP, QUIT) asks the program to end with TERM and kills
 it at the second one or after the grace; then the assignment is FAILED
-`interrupted`, and 128 + that signal stands for an exit status of 0. What the
-program started in a process group of its own (a daemon) is not stopped.
+`interrupted`, and 128 + that signal stands for an exit status of 0. Control-C at a
+terminal goes to the program itself, which has the terminal: the run ends when
+the program does. What the program started in a process group of its own (a
+daemon) is not stopped; where this command itself is killed (KILL), the
+program dies with it, and what the program started is left.
 
 With --json the object is the last line of standard output.
 
@@ -57,7 +61,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = args::duration)]
     grace: Duration,
     /// The exit status of the program that means BLOCKED
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(long, value_name = "N", value_parser = args::blocked_exit)]
     blocked_exit: Option<u8>,
     /// Write the answer as JSON to this file, so that standard output is the program's own
     #[arg(long, value_name = "FILE")]
@@ -115,6 +119,7 @@ fn command(program: &[OsString], authority: &Authority, ledger: &Path) -> Comman
         .args(program.iter().skip(1))
         .env("KEYFENCE_LEDGER", ledger)
         .env("KEYFENCE_ACTOR", authority.lease.name().as_str())
+        .env("KEYFENCE_ASSIGNMENT", authority.attempt.assignment().as_str())
         .env("KEYFENCE_PROCESS", authority.process.to_string())
         .env("KEYFENCE_LEASE_TOKEN", authority.lease.token().to_string())
         .env("KEYFENCE_ATTEMPT", authority.attempt.attempt().to_string())
@@ -141,6 +146,11 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         (Ending::Ended, None) => Status::Done,
     };
     let asked = format!("write {} for assignment `{}`", report.outcome.name(), plan.assignment);
+    // A result is what the ledger has or may have; one that was refused is told under a name of its own.
+    let result = match report.written {
+        Written::Committed(..) | Written::Failed(_) => "result",
+        Written::Refused(_) => "dropped_result",
+    };
     let (answer, status) = match report.written {
         Written::Committed(outcome, done) => {
             // The first of the two is what a reader looks for.
@@ -167,7 +177,7 @@ fn reported(context: &Context, plan: &Plan, report: Report) -> (Answer, Status) 
         .with("assignment", plan.assignment.as_str())
         .with("process", authority.process.to_string())
         .with("attempt", authority.attempt.attempt().to_string())
-        .with_bytes("result", &report.result)
+        .with_bytes(result, &report.result)
         .with_some("interrupted_by", interrupted_by)
         .with("authority_lost", authority_lost || status == Status::Refused)
         .with(

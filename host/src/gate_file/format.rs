@@ -49,9 +49,10 @@ pub(super) fn encode(gate: &Gate) -> Vec<u8> {
     text
 }
 
-/// Reads a gate as it was written (G3). An empty file is what is left of one: nothing is lost by replacing it.
+/// Reads a gate as it was written (G3). What is cut off within the mark is what is left of one, an empty file too: nothing is
+/// lost by replacing it.
 pub(super) fn decode(name: &Name, text: &[u8]) -> Result<Gate, Unread> {
-    decoded(name, text).ok_or(if text.is_empty() || text.starts_with(MARK) {
+    decoded(name, text).ok_or(if text.starts_with(MARK) || MARK.starts_with(text) {
         Unread::Damaged
     } else {
         Unread::Foreign

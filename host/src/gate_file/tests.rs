@@ -215,3 +215,31 @@ fn of_many_that_come_and_go_one_is_inside_at_a_time() {
     });
     assert_eq!(files(&folder), ["freezer.gate"]);
 }
+
+#[test]
+fn what_a_killed_call_left_is_replaced_and_not_followed() {
+    let (folder, gate) = gate();
+    assert_eq!(try_admit(&gate, 41), Ok(Admitted::Raised));
+    let elsewhere = folder.path().join("elsewhere");
+    fs::write(&elsewhere, "mine").unwrap();
+    let draft = folder.path().join("freezer.gate-draft");
+    std::os::unix::fs::symlink(&elsewhere, &draft).unwrap();
+    assert_eq!(try_admit(&gate, 42), Ok(Admitted::Raised));
+    fs::write(&draft, "half a ga").unwrap();
+    assert_eq!(try_admit(&gate, 43), Ok(Admitted::Raised));
+    assert_eq!(files(&folder), ["elsewhere", "freezer.gate"]);
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "mine");
+    assert_eq!(gate.show().unwrap().unwrap().high_water, Some(token(43)));
+}
+
+#[test]
+fn a_gate_that_cannot_be_written_keeps_its_mark_and_names_itself() {
+    let (folder, gate) = gate();
+    assert_eq!(try_admit(&gate, 41), Ok(Admitted::Raised));
+    // Where a file would be made is a folder, which is not taken away.
+    fs::create_dir(folder.path().join("freezer.gate-draft")).unwrap();
+    let counter = || LedgerCounter::Read(Some(token(50)));
+    let error = gate.admit(&binding("night"), token(43), counter, |_| ()).unwrap_err();
+    assert!(error.to_string().contains("freezer.gate"), "{error}");
+    assert_eq!(gate.show().unwrap().unwrap().high_water, Some(token(41)));
+}

@@ -21,8 +21,9 @@ mod verbs;
 pub use error::{KioskError, KioskOutcome};
 /// The messages and bounds of the link, which both ends share.
 pub use keyfence_firmware::link::{
-    Answer, Answered, Checkpoint, ContentKind, DeviceId, DeviceIdError, Dump, Extension, Fault, Grant, Hello, Identity,
-    Info, Letter, LinkKey, Output, Request, RequestId, Row, State, Tenure, Tolerance, Wear, Why,
+    Answer, Answered, BODY_BYTES_MAX, Checkpoint, ContentKind, DeviceId, DeviceIdError, Dump, Extension, Fault, Grant,
+    Hello, Identity, Info, Letter, LinkKey, Output, Request, RequestId, Row, SUBJECT_BYTES_MAX, State, Tenure,
+    Tolerance, Wear, Why,
 };
 pub use link::{KioskLink, Options, hello, now};
 pub use port::{BAUD, Place, Port};

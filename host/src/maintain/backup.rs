@@ -1,6 +1,6 @@
 //! A consistent copy while others write.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::backup::{Backup, StepResult};
@@ -17,8 +17,8 @@ use crate::store::location;
 const PAGES_AT_ONCE: i32 = 256;
 
 /// Writes a consistent copy of the ledger, as it stood when the call began, into a new file that only its owner may read;
-/// it is durable when this returns. Others write on meanwhile. A copy that fails is removed; one that is interrupted leaves
-/// a partial file behind, which [`restore`](super::restore) refuses.
+/// it is durable when this returns. Others write on meanwhile. It is written as `<to>-partial` and named at the end: one that
+/// is interrupted leaves only that behind, which the next one replaces.
 ///
 /// # Errors
 /// [`Error::Exists`] where something is at `to` already; [`Error::Misuse`] where `to` is the name of one of the ledger's own
@@ -29,10 +29,21 @@ pub fn backup(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) ->
             what: format!("{} is the name of one of the ledger's own files", to.display()),
         });
     }
-    if !location::create_file(to).map_err(|error| of_backup(to, error))? {
-        return Err(Error::Exists { path: to.to_owned() });
+    let is_free = || match std::fs::symlink_metadata(to) {
+        Ok(_) => Err(Error::Exists { path: to.to_owned() }),
+        Err(_) => Ok(()),
+    };
+    is_free()?;
+    let partial = partial(to);
+    // What an interrupted one left; if it cannot be removed the creation says so.
+    let _ = std::fs::remove_file(&partial);
+    if !location::create_file(&partial).map_err(|error| of_backup(to, error))? {
+        return Err(Error::Exists { path: partial });
     }
-    copy_to(ledger, to, progress)
+    copy_to(ledger, &partial, progress)
+        .and_then(|()| is_free())
+        .and_then(|()| std::fs::rename(&partial, to).map_err(|error| location::storage(to, error)))
+        .and_then(|()| location::sync_folder_of(to))
         .map_err(|error| {
             if is_of_the_ledger(&error) {
                 error
@@ -42,15 +53,22 @@ pub fn backup(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) ->
         })
         .inspect_err(|_| {
             // It holds nothing that could be restored, and would only be in the way of the next try.
-            let _ = std::fs::remove_file(to);
+            let _ = std::fs::remove_file(&partial);
         })
+}
+
+/// What a backup is called until it is whole.
+fn partial(to: &Path) -> PathBuf {
+    let mut partial = to.as_os_str().to_owned();
+    partial.push("-partial");
+    partial.into()
 }
 
 /// Whether an error of a copy is what was found in reading the ledger, and not in writing.
 fn is_of_the_ledger(error: &Error) -> bool {
     matches!(
         error,
-        Error::Damaged { .. } | Error::Busy { .. } | Error::NotALedger { .. }
+        Error::Damaged { .. } | Error::Busy { .. } | Error::NotALedger { .. } | Error::Exists { .. }
     )
 }
 
@@ -82,7 +100,7 @@ fn copy_to(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) -> Re
         let _: String = copy.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get(0))?;
     }
     copy.close().map_err(|(_, error)| error)?;
-    location::sync_folder_of(to)
+    Ok(())
 }
 
 /// What is done with the pages that a file has.

@@ -19,6 +19,7 @@ use keyfence_core::session::{Claim, Session, SessionState};
 use keyfence_core::store::{Failure, Place, Table as _, Transaction as _};
 use keyfence_core::{Incarnation, LedgerId, Name, Reason, Refusal, Token, actor, attempt, host, mailbox};
 use rusqlite::Connection;
+use rusqlite::ffi::ErrorCode;
 
 use super::backup::{Pages, copy_database, of_backup, open_plain};
 use super::doctor::soundness;
@@ -49,6 +50,8 @@ pub enum Lost {
     Readable {
         /// How many terminal rows were carried over that the backup did not have.
         kept_rows: u64,
+        /// Rows that were damaged and are not carried over, and where the file is kept that they are in.
+        damaged: Option<DamagedRows>,
         /// What is gone.
         dropped: Dropped,
     },
@@ -59,6 +62,15 @@ pub enum Lost {
     },
     /// There was no ledger to replace.
     NothingReplaced,
+}
+
+/// Rows of a replaced ledger that are not as they were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedRows {
+    /// How many messages, assignments and sessions.
+    pub rows: u64,
+    /// A copy of the replaced file.
+    pub kept_as: PathBuf,
 }
 
 /// What a replaced ledger had and the restored one has not.
@@ -140,6 +152,7 @@ pub fn restore(
         Replaced::Nothing => Lost::NothingReplaced,
         Replaced::Readable(old) => Lost::Readable {
             kept_rows: carried.kept,
+            damaged: old.2.clone(),
             dropped: Dropped {
                 rows: carried.dropped,
                 events: old.1.event_seq.saturating_sub(before.event_seq),
@@ -147,7 +160,7 @@ pub fn restore(
             },
         },
         Replaced::Unreadable(why) => Lost::Unreadable {
-            why: keep_aside(ledger, why)?,
+            why: format!("{why}; the file is kept as {}", keep_aside(ledger)?.display()),
         },
     };
     install(&connection, ledger, replaced, deadline, progress).map_err(named)?;
@@ -245,8 +258,8 @@ impl Drop for Draft {
 pub(super) enum Replaced {
     /// Nothing, or an empty file.
     Nothing,
-    /// A ledger, all of whose terminal rows can be read.
-    Readable(Box<(Connection, Head)>),
+    /// A ledger whose rows can be read, but for those that are named.
+    Readable(Box<(Connection, Head, Option<DamagedRows>)>),
     /// A file that cannot be read as a ledger, and why.
     Unreadable(String),
 }
@@ -260,20 +273,40 @@ impl Replaced {
             Err(error) => return Err(location::storage(ledger, error)),
         }
         let source = Source::new(ledger, Owner::Keyfence, false);
-        let hooks = Hooks::default();
-        hooks.patience.set(Some(deadline));
-        let read = source.connect(&hooks).and_then(|mut connection| {
+        let read = || -> Result<_, Error> {
+            let hooks = Hooks::default();
+            hooks.patience.set(Some(deadline));
+            let mut connection = source.connect(&hooks)?;
             if source.identify(&connection)? == Identity::Empty {
                 return Ok(None);
             }
             source.prepare(&mut connection)?;
             let head = Head::read(&connection)?;
-            salvage::check(&connection)?;
+            hooks.patience.set(None);
             Ok(Some((connection, head)))
+        };
+        let looked = read().and_then(|found| match found {
+            Some((connection, head)) => {
+                let rows = salvage::damaged(&connection)?;
+                Ok(Some((connection, head, rows)))
+            }
+            None => Ok(None),
         });
-        hooks.patience.set(None);
-        match read {
-            Ok(Some(readable)) => Ok(Self::Readable(Box::new(readable))),
+        match looked {
+            Ok(Some((connection, head, 0))) => Ok(Self::Readable(Box::new((connection, head, None)))),
+            Ok(Some((connection, _, rows))) => {
+                // Closed before the file is opened otherwise, so that no lock is dropped.
+                connection.close().map_err(|(_, error)| error)?;
+                let kept_as = keep_aside(ledger)?;
+                let Some((connection, head)) = read()? else {
+                    return Ok(Self::Nothing);
+                };
+                Ok(Self::Readable(Box::new((
+                    connection,
+                    head,
+                    Some(DamagedRows { rows, kept_as }),
+                ))))
+            }
             Ok(None) => Ok(Self::Nothing),
             Err(error) => is_unreadable(ledger, error).map(Self::Unreadable),
         }
@@ -290,7 +323,33 @@ impl Replaced {
 /// Why a ledger is beyond reading, or the error if it is not: it is merely busy, newer, or no ledger at all. What SQLite
 /// cannot read is taken for a ledger only if it is still marked as one.
 fn is_unreadable(ledger: &Path, error: Error) -> Result<String, Error> {
-    let broken = matches!(error, Error::Damaged { .. } | Error::Sqlite(_));
+    let broken = match &error {
+        Error::Damaged { .. } => true,
+        // What the file says is wrong; a system that is short of something now says nothing about the file.
+        Error::Sqlite(error) => matches!(
+            error.sqlite_error_code(),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown)
+        ),
+        Error::Busy { .. }
+        | Error::LedgerMissing { .. }
+        | Error::LedgerReplaced { .. }
+        | Error::NotALedger { .. }
+        | Error::SchemaNewer { .. }
+        | Error::ReadOnly { .. }
+        | Error::PermissionDenied { .. }
+        | Error::Exists { .. }
+        | Error::Misuse { .. }
+        | Error::Backup { .. }
+        | Error::DiskFull
+        | Error::UnsafeLocation { .. }
+        | Error::SqliteTooOld { .. }
+        | Error::RequestMisused { .. }
+        | Error::HistoryRewound { .. }
+        | Error::Transaction { .. }
+        | Error::Io { .. }
+        | Error::Unknown(_)
+        | Error::Bug { .. } => false,
+    };
     if broken && is_marked(ledger)? {
         return Ok(error.to_string());
     }
@@ -319,14 +378,14 @@ fn is_marked(ledger: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Keeps a copy of a file that could not be read, before it is written over; returns why and where it is. No connection of
+/// Keeps a copy of a file that could not be read whole, before it is written over; returns where it is. No connection of
 /// this process has it open, so opening it drops no lock.
-fn keep_aside(ledger: &Path, why: &str) -> Result<String, Error> {
+fn keep_aside(ledger: &Path) -> Result<PathBuf, Error> {
     let mut aside = ledger.as_os_str().to_owned();
     aside.push(format!("-unreadable-{}", SystemClock.now().as_ms()));
     let aside = PathBuf::from(aside);
     fs::copy(ledger, &aside).map_err(|error| location::storage(&aside, error))?;
-    Ok(format!("{why}; the file is kept as {}", aside.display()))
+    Ok(aside)
 }
 
 /// The token that all later ones lie above; `None` where no later one would be left.
@@ -355,8 +414,10 @@ fn incarnations(backup: &Connection, head: &Head, replaced: &Replaced) -> Result
     };
     let mut floor = greatest(backup)?.max(head.incarnation_floor);
     if let Replaced::Readable(old) = replaced {
-        let (connection, head) = &**old;
-        floor = floor.max(greatest(connection)?).max(head.incarnation_floor);
+        let (connection, head, _) = &**old;
+        floor = floor
+            .max(salvage::greatest_incarnation(connection)?)
+            .max(head.incarnation_floor);
     }
     Ok(floor.unwrap_or(Incarnation::FIRST).advanced(INCARNATIONS))
 }

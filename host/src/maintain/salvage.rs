@@ -1,12 +1,12 @@
 //! What a replaced ledger had finished, carried over into the restored one.
 
-use keyfence_core::TimeMs;
 use keyfence_core::attempt::{Assignment, AssignmentState, Finished, FinishedBy, Outcome};
 use keyfence_core::event::{Event, EventKind};
 use keyfence_core::mailbox::{Last, Message, MessageState};
 use keyfence_core::refusal::Holder;
 use keyfence_core::session::{Session, SessionState};
 use keyfence_core::store::{Failure, Table as _, Transaction as _};
+use keyfence_core::{Incarnation, TimeMs};
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -29,20 +29,43 @@ trait Salvaged: Rows {
     fn carry_texts(&self, step: &SqliteStep<'_>, old: &Connection, number: i64, is_new: bool) -> rusqlite::Result<()>;
 }
 
-/// Whether all rows can be read.
-pub(super) fn check(old: &Connection) -> Result<(), Error> {
-    read_all::<Message>(old)?;
-    read_all::<Assignment>(old)?;
-    read_all::<Session>(old)
+/// How many rows are not as they were written. An error: the file cannot be read.
+pub(super) fn damaged(old: &Connection) -> Result<u64, Error> {
+    let (messages, assignments, sessions) = (
+        each::<Message>(old, &mut |_| ())?,
+        each::<Assignment>(old, &mut |_| ())?,
+        each::<Session>(old, &mut |_| ())?,
+    );
+    Ok(messages + assignments + sessions)
 }
 
-fn read_all<R: Salvaged>(old: &Connection) -> Result<(), Error> {
+/// The greatest incarnation of the sessions that can be read.
+pub(super) fn greatest_incarnation(old: &Connection) -> Result<Option<Incarnation>, Error> {
+    let mut greatest = None;
+    each::<Session>(old, &mut |session| {
+        greatest = greatest.max(match session.row.state {
+            SessionState::Claimed(claim) => Some(claim.generation.incarnation),
+            SessionState::Free { incarnation, .. } => Some(incarnation),
+            SessionState::Finished(generation, _) => Some(generation.incarnation),
+            SessionState::Pruned => None,
+        });
+    })?;
+    Ok(greatest)
+}
+
+/// Looks at all rows that are as they were written; returns how many are not.
+fn each<R: Salvaged>(old: &Connection, look: &mut dyn FnMut(Stored<R>)) -> Result<u64, Error> {
     let mut statement = old.prepare(R::ALL)?;
     let mut rows = statement.query([])?;
+    let mut damaged = 0;
     while let Some(row) = rows.next()? {
-        R::decode(row)?;
+        match R::decode(row) {
+            Ok(stored) => look(stored),
+            Err(Failure::Corrupt(_)) => damaged += 1,
+            Err(failure) => return Err(failure.into()),
+        }
     }
-    Ok(())
+    Ok(damaged)
 }
 
 /// What came of the rows of a replaced ledger.
@@ -76,8 +99,13 @@ fn carry<R: Salvaged>(
     let mut statement = old.prepare(R::ALL).map_err(failed)?;
     let mut rows = statement.query([]).map_err(failed)?;
     while let Some(row) = rows.next().map_err(failed)? {
-        let stored = R::decode(row)?;
         stage.advance(1);
+        let stored = match R::decode(row) {
+            Ok(stored) => stored,
+            // Counted before, and told.
+            Err(Failure::Corrupt(_)) => continue,
+            Err(failure) => return Err(failure),
+        };
         let before: Option<R> = step.get(stored.row.key())?;
         if !stored.row.ends() {
             carried.dropped += u64::from(before.is_none());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 
 use super::boot_clock::{self, Alarm};
 
@@ -80,7 +80,8 @@ impl Interrupt {
         })
     }
 
-    /// One that INT, TERM, HUP and QUIT raise as well. While it lives these no longer end the process by themselves. HUP and
+    /// One that INT, TERM, HUP and QUIT raise as well, and USR1, USR2, ALRM and XCPU, which would end the process too. While it
+    /// lives these no longer end the process by themselves. HUP and
     /// QUIT stay ignored where this process was started so (`nohup`); INT does not, because shells start every background
     /// job so and `kill -INT` is still meant for it.
     ///
@@ -88,7 +89,7 @@ impl Interrupt {
     /// When no file descriptors are left, or the signals cannot be handled.
     pub fn on_signals() -> io::Result<Self> {
         let mut interrupt = Self::new()?;
-        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU] {
             if matches!(signal, SIGHUP | SIGQUIT) && is_ignored(signal) {
                 continue;
             }

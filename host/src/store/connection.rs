@@ -233,12 +233,6 @@ impl Source {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log(&self.path))?;
         let handler = hooks.patience.clone();
         connection.busy_handler(Some(move |tries| handler.wait(tries)))?;
-        let handler = hooks.patience.clone();
-        // Long statements end at the deadline as well.
-        connection.progress_handler(
-            100_000,
-            Some(move || handler.deadline().is_some_and(Deadline::has_passed)),
-        )?;
         let guest = hooks.guest.clone();
         connection.authorizer(Some(move |context: AuthContext<'_>| guest.authorize(&context)))?;
         // A guest whose SQL ended our transaction must not commit by itself what it does next.

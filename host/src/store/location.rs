@@ -105,8 +105,8 @@ pub(crate) fn standing(path: &Path) -> Result<Standing, Error> {
     }
 }
 
-/// What the names of the files beside a ledger end with: SQLite's, the writers' queue, the draft of a restore.
-const BESIDE: [&str; 5] = ["-wal", "-shm", "-journal", "-lock", "-restoring"];
+/// What the names of the files beside a ledger or a gate end with: SQLite's, the lock, the drafts of a restore and of a gate.
+const BESIDE: [&str; 6] = ["-wal", "-shm", "-journal", "-lock", "-restoring", "-draft"];
 
 /// Whether `path` names the ledger or one of the files beside it, there or not.
 pub(crate) fn is_part_of(ledger: &Path, path: &Path) -> bool {

@@ -18,7 +18,7 @@ macro_rules! whole_messages {
         concat!(
             "SELECT ",
             message_columns!(),
-            ", sender, sent_not_before_ms, subject, body, result, reason FROM keyfence_message \
+            ", sender, sent_not_before_ms, subject, body, result, reason, sent_at_ms FROM keyfence_message \
              LEFT JOIN keyfence_body USING (number) LEFT JOIN keyfence_reason USING (number) ",
             $rest
         )
@@ -70,6 +70,8 @@ fn verified<'r>(row: &'r Row<'_>) -> Result<Lying<'r>, Failure<Error>> {
     let (Some(subject), Some(body)) = (cells.opt_text(26)?, cells.opt_blob(27)?) else {
         return Err(cells.damaged("its body is missing"));
     };
+    // No digest covers it; that it is a moment is all that can be told.
+    cells.time(30)?;
     let sent = content(&Content {
         sender: sender.as_ref(),
         recipient: &message.recipient,

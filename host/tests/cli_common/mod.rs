@@ -78,6 +78,14 @@ impl Reply {
         json
     }
 
+    /// A request id that another call had: the caller's mistake.
+    #[track_caller]
+    pub(crate) fn request_misused(self) -> Value {
+        let json = self.is("error", 2);
+        assert_eq!(json["error"], "request_misused");
+        json
+    }
+
     #[track_caller]
     pub(crate) fn wrong_usage(self) -> Value {
         let json = self.is("error", 2);

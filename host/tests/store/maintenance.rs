@@ -269,7 +269,14 @@ fn a_backup_restores_with_every_claim_voided_and_greater_tokens() {
         events: 4,
         tokens: 2,
     };
-    assert_eq!(restored.lost, Lost::Readable { kept_rows: 1, dropped });
+    assert_eq!(
+        restored.lost,
+        Lost::Readable {
+            kept_rows: 1,
+            damaged: None,
+            dropped
+        }
+    );
     assert!(ledger.message(&name("m-6")).unwrap().is_none());
     assert_sound(&bench);
 
@@ -326,6 +333,47 @@ fn a_restore_into_nothing_makes_the_ledger_and_lifts_above_the_floor_that_is_giv
     assert_eq!(restored.floor.get(), (1 << 52) + 1);
     assert_sound(&other);
     assert!(grant_of(&claim_next(&other.open(), "worker", 1)).token() > above);
+}
+
+#[test]
+fn a_damaged_row_costs_nobody_what_was_finished_since_the_backup() {
+    let bench = Bench::new();
+    let ledger = bench.open();
+    fill(&bench, &ledger);
+    let copy = bench.folder.path().join("copy.db");
+    backup(&ledger, &copy, &mut |_| ()).unwrap();
+    bench.clock.advance_ms(10_000);
+    let third = claim_next(&ledger, "worker", 2);
+    let done = ledger.call().mailbox_complete(grant_of(&third), b"dry").unwrap();
+    assert_eq!(done, Ok(Done::Now));
+    drop(ledger);
+    let raw = rusqlite::Connection::open(bench.path()).unwrap();
+    raw.execute_batch("UPDATE keyfence_message SET row_check = 5 WHERE id = 'm-5'; UPDATE keyfence_session SET row_check = 5, incarnation = 9007199254740991 WHERE name = 's-3'")
+        .unwrap();
+    drop(raw);
+
+    let restored = restore(&bench.path(), &copy, None, &bench.options(), &mut |_| ());
+    let Lost::Readable {
+        kept_rows,
+        damaged: Some(damaged),
+        ..
+    } = restored.unwrap().unwrap().lost
+    else {
+        panic!("what can be read is kept");
+    };
+    assert_eq!((kept_rows, damaged.rows), (1, 2));
+    let aside = rusqlite::Connection::open(&damaged.kept_as).unwrap();
+    let check: i64 = aside
+        .query_row("SELECT row_check FROM keyfence_message WHERE id = 'm-5'", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    assert_eq!(check, 5, "the damaged rows are kept for who wants to look");
+    let ledger = bench.open();
+    let third = ledger.message(&name("m-3")).unwrap().unwrap();
+    assert!(matches!(third.row.state, MessageState::Done(_)));
+    assert!(ledger.message(&name("m-5")).unwrap().is_some(), "as in the backup");
+    assert_sound(&bench);
 }
 
 #[test]

@@ -7,15 +7,14 @@ pub mod caller;
 pub mod counter;
 pub mod log;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use keyfence::emulator::{Image, Machine};
 
-/// Bytes of flash that the image may take at most.
-pub const IMAGE_BYTES_MAX: u32 = 128 * 1024;
+use crate::boards::{self, MICROBIT};
+
 /// The features of the board's package that a test builds it with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
@@ -39,40 +38,12 @@ impl Build {
 pub fn image(build: Build) -> Result<Image> {
     static PRODUCT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = match build {
-        Build::Product => PRODUCT.get_or_init(|| compile(build).map_err(|error| format!("{error:#}"))),
+        Build::Product => {
+            PRODUCT.get_or_init(|| boards::build(&MICROBIT, build.folder()).map_err(|error| format!("{error:#}")))
+        }
     };
     let path = built.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
     Image::read(path).context("the image that was built")
-}
-
-fn compile(build: Build) -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // A target folder of its own: the one of the test run may be locked by it.
-    let folder = root.join("target").join("boards").join(build.folder());
-    let mut command = Command::new(root.join("tests").join("embedded-cargo"));
-    command
-        .args([
-            "thumbv6m-none-eabi",
-            "build",
-            "--quiet",
-            "--package",
-            "keyfence-microbit",
-        ])
-        .args(["--profile", "kiosk"])
-        .env("CARGO_TARGET_DIR", &folder)
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .stdin(Stdio::null());
-    let status = command.status().context("tests/embedded-cargo")?;
-    ensure!(status.success(), "the image of the micro:bit is not built: {status}");
-    // Where the compiler is Debian's, the wrapper has a folder of its own below that.
-    let program = Path::new("thumbv6m-none-eabi").join("kiosk").join("keyfence-microbit");
-    let found = [folder.join("debian").join(&program), folder.join(&program)];
-    let newest = found.into_iter().filter_map(|path| {
-        let built = path.metadata().and_then(|metadata| metadata.modified()).ok()?;
-        Some((built, path))
-    });
-    newest.max().map(|(_, path)| path).context("the build left no program")
 }
 
 /// What the stack's memory has in it where the program never was: it is painted when the program starts.

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use keyfence::core::{Decision, Name, Refusal, TimeMs};
+use keyfence::core::{Decision, Expiry, Name, Refusal, TimeMs};
 use keyfence::emulator::{EmulatorError, Files};
 use keyfence::kiosk::{KioskError, KioskLink, Options, Place, key_file};
 
 use super::super::Context;
 use super::super::exit::{Failure, decided};
+use super::super::output::Answer;
 use super::key_beside;
 
 /// Where the kiosk is, and its key.
@@ -81,6 +82,17 @@ impl Called {
             },
             asked,
         )
+    }
+
+    /// Adds since when and until when to a claim's answer, on this call's clock, `there` being the kiosk's now. A moment of an
+    /// earlier boot is on a clock that says nothing now.
+    pub(super) fn with_times(&self, answer: Answer, since: TimeMs, expiry: Expiry, there: TimeMs) -> Answer {
+        match expiry.time() {
+            Some(until) => answer
+                .with("since_ms", here(since, there, self.now).as_ms())
+                .with("expires_at_ms", here(until, there, self.now).as_ms()),
+            None => answer,
+        }
     }
 
     fn here(&mut self, refusal: Refusal) -> Result<Refusal, KioskError> {

@@ -1,4 +1,4 @@
-//! The claims on a kiosk's own ledger: actors, hosts, sessions.
+//! The claims on a kiosk's own ledger: actors, hosts, sessions; and what all claims on a kiosk share.
 //!
 //! Moments are printed on this machine's clock: a lease counts from before the call that was granted it was sent, so it
 //! never seems longer here than it is on the kiosk.
@@ -10,13 +10,13 @@ use keyfence::core::host::{HostGrant, Proof, Register};
 use keyfence::core::lease::{LeaseGrant, Released, Revoked};
 use keyfence::core::session::{ClaimSession, Generation, SessionGrant, SessionState};
 use keyfence::core::store::Place;
-use keyfence::core::{Incarnation, Name, TimeMs, Token, Ttl};
+use keyfence::core::{Incarnation, Name, Token, Ttl};
 use keyfence::kiosk::{KioskError, Leased, Row};
 
 use super::super::exit::{Answered, Failure, Status};
 use super::super::output::Answer;
 use super::super::{ByProcess, Context, args};
-use super::at::{At, Called, here};
+use super::at::{At, Called};
 
 /// Actor leases on the kiosk
 #[derive(Debug, Args)]
@@ -281,7 +281,7 @@ fn kind(text: &str) -> Result<ClaimKind, String> {
 
 /// A grant, with when it lapses on this machine's clock. A grant of which that is not known was given before, under the
 /// same request number; such calls are not made here.
-fn granted<G>(called: &Called, leased: &Leased<G>, token: Token) -> Result<Answer, KioskError> {
+pub(super) fn granted<G>(called: &Called, leased: &Leased<G>, token: Token) -> Result<Answer, KioskError> {
     let lapses = leased.lapses(called.now).ok_or(KioskError::Unexpected)?;
     Ok(Answer::granted(token, lapses).with("renewed", leased.granted.renewed))
 }
@@ -293,7 +293,7 @@ fn lease<K>(called: &Called, kind: &str, leased: &Leased<LeaseGrant<K>>) -> Resu
         .with("process", grant.process().to_string()))
 }
 
-fn released(released: Released) -> Answer {
+pub(super) fn released(released: Released) -> Answer {
     match released {
         Released::Now => Answer::new("done").with("released", true),
         Released::Already => Answer::new("already_done").with("released", true),
@@ -302,9 +302,17 @@ fn released(released: Released) -> Answer {
 }
 
 /// Prints an answer, with the kiosk that gave it.
-fn answer(context: &Context, called: &Called, answer: Answer) -> Answered {
+pub(super) fn answer(context: &Context, called: &Called, answer: Answer) -> Answered {
     context.output().answer(&answer.with("kiosk", called.name.as_str()))?;
     Ok(Status::Done)
+}
+
+/// Whether the row of an actor carries the token of a lease, live or not.
+pub(super) fn carries(called: &mut Called, actor: &Name, lease_token: Token) -> Result<bool, KioskError> {
+    Ok(match called.link.row(Place::Actor, actor)? {
+        Some(Row::Actor(lease)) => lease.claim().is_some_and(|held| held.token == lease_token),
+        Some(_) | None => false,
+    })
 }
 
 impl Actor {
@@ -463,19 +471,15 @@ fn show(called: &mut Called, session: &Name) -> Result<Answer, Failure> {
             };
             let descends = host.is_some_and(|held| held.token == generation.host_token);
             let live = descends && claim.expiry.is_live(there);
-            // A moment of an earlier boot is on a clock that says nothing now.
-            let expires_at = claim.expiry.time();
-            let moment = |at: TimeMs| here(at, there, called.now).as_ms();
-            answer
+            let answer = answer
                 .with("state", if live { "CLAIMED" } else { "LAPSED" })
                 .with("live", live)
                 .with("incarnation", generation.incarnation.get())
                 .with("host", generation.host.as_str())
                 .with("process", claim.process.to_string())
                 .with("token", generation.token.get())
-                .with("host_token", generation.host_token.get())
-                .with_some("since_ms", expires_at.map(|_| moment(claim.since)))
-                .with_some("expires_at_ms", expires_at.map(moment))
+                .with("host_token", generation.host_token.get());
+            called.with_times(answer, claim.since, claim.expiry, there)
         }
         SessionState::Free { incarnation, .. } => answer
             .with("state", "FREE")

@@ -9,7 +9,7 @@ use keyfence::emulator::{Existing, Files, Image, Order, provision, serve};
 use keyfence::kiosk::key_file;
 
 use super::super::exit::{Answered, Failure, Status};
-use super::super::output::Answer;
+use super::super::output::{Answer, Unanswered};
 use super::super::{Context, args};
 use super::key_beside;
 
@@ -117,7 +117,9 @@ impl Emulate {
             .with("flash", self.flash.display().to_string())
             .with("port", files.port().display().to_string())
             .headline(format!("kiosk at {}", files.port().display()), &["port"]);
-        serve(&image, &files, &stop, || context.output().answer(&answer))?;
+        serve(&image, &files, &stop, || {
+            context.output().answer(&answer).map_err(|Unanswered(error)| error)
+        })?;
         Ok(Status::Done)
     }
 }

@@ -3,7 +3,10 @@
 mod at;
 mod claims;
 mod emulate;
+mod gate;
 mod info;
+mod mailbox;
+mod work;
 
 use std::path::PathBuf;
 
@@ -35,8 +38,12 @@ enum Verb {
     Info(info::Info),
     Dump(info::Dump),
     Actor(claims::Actor),
+    Assignment(work::Assignment),
+    Attempt(work::Attempt),
+    Mailbox(mailbox::Mailbox),
     Host(claims::Host),
     Session(claims::Session),
+    Gate(gate::Gate),
     Revoke(claims::Revoke),
 }
 
@@ -50,8 +57,12 @@ impl Kiosk {
             Verb::Info(command) => command.run(context),
             Verb::Dump(command) => command.run(context),
             Verb::Actor(command) => command.run(context),
+            Verb::Assignment(command) => command.run(context),
+            Verb::Attempt(command) => command.run(context),
+            Verb::Mailbox(command) => command.run(context),
             Verb::Host(command) => command.run(context),
             Verb::Session(command) => command.run(context),
+            Verb::Gate(command) => command.run(context),
             Verb::Revoke(command) => command.run(context),
         }
     }

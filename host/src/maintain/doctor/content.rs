@@ -5,10 +5,11 @@ use rusqlite::{Connection, Row};
 
 use super::super::{Progress, Stage};
 use super::counted;
+use crate::call::request;
 use crate::error::Error;
 use crate::store::step::cells::Cells;
 use crate::store::step::{assignment, session};
-use crate::view::texts;
+use crate::view::{self, texts};
 
 pub(super) fn examine(connection: &Connection, progress: &mut dyn FnMut(Progress)) -> Result<String, Error> {
     let mut stage = Stage::begin(progress, "texts", 0);
@@ -26,6 +27,17 @@ pub(super) fn examine(connection: &Connection, progress: &mut dyn FnMut(Progress
             stage.advance(1);
         }
     }
+    let mut statement = connection.prepare(request::ALL)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        if !request::is_kept(row)? {
+            return Err(Error::Damaged {
+                place: format!("the kept answer of request `{}`", row.get::<_, String>(1)?),
+                why: "it is not as it was written".into(),
+            });
+        }
+    }
+    view::check_refusals(connection)?;
     stage.end();
     Ok(format!("those of {} are as they were given", counted(count, "row")))
 }

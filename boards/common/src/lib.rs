@@ -1,0 +1,15 @@
+//! What the boards with a driver library have in common: outputs on `embedded-hal` pins, a serial port that is
+//! driven by interrupts, a flash that is left alone while the supply fails, the main loop. Nothing here decides anything; see `keyfence_firmware::kiosk`.
+#![no_std]
+
+mod flash;
+mod outputs;
+mod serial;
+mod shared;
+mod station;
+
+pub use flash::{Supplied, SuppliedError};
+pub use outputs::{OUTPUTS, Outputs};
+pub use serial::Serial;
+pub use shared::Shared;
+pub use station::run;

@@ -1,0 +1,40 @@
+//! What interrupts the main loop, and how a program that cannot go on ends.
+
+use core::panic::PanicInfo;
+
+use cortex_m::peripheral::SCB;
+use cortex_m_rt::exception;
+
+use crate::peripherals;
+
+/// Every millisecond: an output leaves its active level when its moment has come, whatever the main loop does.
+#[exception]
+fn SysTick() {
+    if peripherals::is_power_failing() {
+        peripherals::make_safe();
+    } else {
+        peripherals::apply_outputs();
+    }
+}
+
+/// Ends the program: outputs safe, and from the start again.
+pub(crate) fn reset() -> ! {
+    cortex_m::interrupt::disable();
+    peripherals::make_safe();
+    SCB::sys_reset()
+}
+
+#[panic_handler]
+fn panic(_: &PanicInfo<'_>) -> ! {
+    reset()
+}
+
+#[exception]
+unsafe fn HardFault(_: &cortex_m_rt::ExceptionFrame) -> ! {
+    reset()
+}
+
+#[exception]
+unsafe fn DefaultHandler(_: i16) {
+    reset()
+}

@@ -1,0 +1,107 @@
+//! Clock, pins, serial port, flash, noise and watchdog of this board.
+
+use cortex_m::peripheral::SYST;
+use cortex_m::peripheral::syst::SystClkSource;
+use embassy_rp::clocks::RoscRng;
+use embassy_rp::flash::{self, Blocking};
+use embassy_rp::gpio::{Level as PinLevel, Output};
+use embassy_rp::uart::{self, BufferedInterruptHandler, BufferedUart};
+use embassy_rp::watchdog::Watchdog;
+use embassy_rp::{bind_interrupts, peripherals};
+use embassy_time::{Duration, Instant};
+use keyfence_board::{Outputs, Serial, Shared, Supplied};
+use keyfence_core::TimeMs;
+use keyfence_firmware::kiosk::{Deadlines, Level};
+use sha2::{Digest as _, Sha256};
+
+/// The watchdog resets the chip when it was not fed for this long; its counter holds little more than 8 seconds.
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(4);
+/// Bytes on the Pico's flash.
+const FLASH_BYTES: usize = 2 * 1024 * 1024;
+/// Samples of the ring oscillator that go into 32 random bytes: eight bits for one.
+const SAMPLES: usize = 32 * 8;
+
+bind_interrupts!(struct Interrupts {
+    UART0_IRQ => BufferedInterruptHandler<peripherals::UART0>;
+});
+
+/// The flash. While it is programmed or erased, code runs from RAM with interrupts off; that is the driver's.
+pub(crate) type Flash = Supplied<flash::Flash<'static, peripherals::FLASH, Blocking, FLASH_BYTES>>;
+
+pub(crate) static DEADLINES: Deadlines = Deadlines::new();
+pub(crate) static SERIAL: Serial<BufferedUart> = Serial::new();
+static PINS: Shared<Outputs<Output<'static>>> = Shared::new();
+
+/// Starts everything, outputs first. `None` when it was started before.
+pub(crate) fn start() -> Option<(Flash, Watchdog)> {
+    let core = cortex_m::Peripherals::take()?;
+    // The crystal of 12 MHz, 125 MHz for the processor.
+    let chip = embassy_rp::init(embassy_rp::config::Config::default());
+
+    let till = Output::new(chip.PIN_2, PinLevel::Low);
+    let freezer = Output::new(chip.PIN_3, PinLevel::Low);
+    let alarm = Output::new(chip.PIN_4, PinLevel::Low);
+    let light = Output::new(chip.PIN_25, PinLevel::Low);
+    PINS.put(Outputs::new([till, freezer, alarm], light, Level::High));
+
+    start_tick(core.SYST);
+
+    let received = cortex_m::singleton!(: [u8; 512] = [0; 512])?;
+    let to_send = cortex_m::singleton!(: [u8; 512] = [0; 512])?;
+    // 115,200 baud.
+    let settings = uart::Config::default();
+    SERIAL.start(BufferedUart::new(
+        chip.UART0, chip.PIN_0, chip.PIN_1, Interrupts, to_send, received, settings,
+    ));
+
+    let mut watchdog = Watchdog::new(chip.WATCHDOG);
+    watchdog.pause_on_debug(true);
+    watchdog.start(WATCHDOG);
+    let flash = flash::Flash::new_blocking(chip.FLASH);
+    Some((Supplied::new(flash, is_power_failing), watchdog))
+}
+
+fn start_tick(mut tick: SYST) {
+    tick.set_clock_source(SystClkSource::Core);
+    tick.set_reload(embassy_rp::clocks::clk_sys_freq() / 1_000 - 1);
+    tick.clear_current();
+    tick.enable_counter();
+    tick.enable_interrupt();
+}
+
+/// Milliseconds since this boot, by the crystal. Never goes back.
+pub(crate) fn now() -> TimeMs {
+    TimeMs::new(Instant::now().as_millis()).unwrap_or(TimeMs::MAX)
+}
+
+/// Fills `bytes` from the ring oscillator. Its bits are biased and follow each other (manual, section 2.17.5), so many of
+/// them go into each through a hash.
+pub(crate) fn random(bytes: &mut [u8]) {
+    for chunk in bytes.chunks_mut(32) {
+        let mut samples = [0; SAMPLES];
+        RoscRng.fill_bytes(&mut samples);
+        for (byte, mixed) in chunk.iter_mut().zip(Sha256::digest(samples)) {
+            *byte = mixed;
+        }
+    }
+}
+
+/// Brings the pins to what the deadlines say now.
+pub(crate) fn apply_outputs() {
+    PINS.with(|pins| pins.apply(&DEADLINES, now()));
+}
+
+/// Makes every output safe.
+pub(crate) fn make_safe() {
+    PINS.with(Outputs::make_safe);
+}
+
+/// Switches the light.
+pub(crate) fn light(is_lit: bool) {
+    PINS.with(|pins| pins.light(is_lit));
+}
+
+/// This chip warns of nothing: its brown-out detector resets it, and the journal is made for that.
+pub(crate) fn is_power_failing() -> bool {
+    false
+}
