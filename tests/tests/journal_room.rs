@@ -152,7 +152,7 @@ fn j7_pages_are_emptied_with_the_smallest_frames_that_a_journal_can_have() {
     let longest = journal.batch_bytes_max() - 3;
     for act in 0..400usize {
         let value = vec![act as u8; if act % 5 == 0 { longest } else { 30 }];
-        let committed = journal.commit(&[Record::put((act % 4) as u8, &value)], 1);
+        let committed = journal.commit(&[Record::put((act % 4) as u8, &value)], 0);
         assert!(committed.is_ok(), "commit {act}: {committed:?}");
     }
     assert_eq!(flash.chip().abuse(), None);
