@@ -158,6 +158,14 @@ fn a_session_on_an_emulated_kiosk_is_claimed_taken_over_and_finished() {
     assert_eq!(is_on(), false);
     assert_eq!(ask("session show till").json["state"], "FINISHED");
     assert_eq!(ask("session show other").json["known"], false);
+    let long = "x".repeat(33);
+    for call in [
+        format!("actor acquire {long} --process {PROCESS}"),
+        format!("session show {long}"),
+    ] {
+        let reason = ask(&call).wrong_usage()["reason"].to_string();
+        assert!(reason.contains("a name has at most 32 bytes"), "{call}: {reason}");
+    }
 }
 
 #[test]

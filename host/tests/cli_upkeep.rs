@@ -711,3 +711,62 @@ fn an_answer_that_nobody_gets_is_no_success() {
         assert!(said.contains("the call was made"), "{call}: {said}");
     }
 }
+
+#[test]
+fn a_backup_of_damaged_rows_is_refused_and_leaves_nothing() {
+    let shop = Shop::new();
+    shop.ask("mailbox send --to crew --id m1 vanilla").done();
+    change(&shop, "UPDATE keyfence_message SET row_check = 5");
+    let error = shop.ask("backup copy.db").error("damaged");
+    assert!(reason(&error).contains("1 row"), "{error}");
+    assert!(error["next"].as_str().unwrap().contains("doctor"), "{error}");
+    assert!(files(&shop.path(".")).iter().all(|name| !name.starts_with("copy")));
+}
+
+#[test]
+fn a_restore_waits_for_whoever_has_the_database_locked() {
+    let shop = Shop::new();
+    shop.ask("mailbox send --to crew --id m1 vanilla").done();
+    shop.ask("backup copy.db").done();
+    let raw = rusqlite::Connection::open(shop.ledger()).unwrap();
+    raw.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let since = std::time::Instant::now();
+    shop.ask("--timeout 700ms restore copy.db").error("busy");
+    assert!(
+        since.elapsed() >= std::time::Duration::from_millis(700),
+        "{:?}",
+        since.elapsed()
+    );
+    let mut command = shop.command();
+    command.args(["--json", "--timeout", "60s", "restore", "copy.db"]);
+    let restore = Running::of(
+        command
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped()),
+    );
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    raw.execute_batch("ROLLBACK").unwrap();
+    reply(&restore.end()).done();
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
+    let shop = Shop::new();
+    shop.ask("init").done();
+    let script = format!(
+        "ulimit -f 64; exec {} --json mailbox send --to crew --id big -",
+        env!("CARGO_BIN_EXE_keyfence")
+    );
+    let body = vec![b'x'; 1_000_000];
+    fs::write(shop.path("body"), body).unwrap();
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(shop.path("."))
+        .stdin(fs::File::open(shop.path("body")).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_ne!(answer["outcome"], "done");
+    assert_eq!(shop.ask("doctor").status, 0);
+}

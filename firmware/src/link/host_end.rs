@@ -52,7 +52,8 @@ pub enum SendError {
     NotRepeatable,
     /// The link session has no counters left: open a new one.
     SessionExhausted,
-    /// It does not fit into a frame. No request is that long.
+    /// It does not fit into a frame, or has a name of more than [`NAME_BYTES_MAX`](crate::store::NAME_BYTES_MAX) bytes. No
+    /// other request is too long.
     TooLong,
 }
 

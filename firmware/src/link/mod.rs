@@ -79,6 +79,7 @@ mod state;
 mod tenure;
 mod wire;
 
+pub use crate::store::NAME_BYTES_MAX;
 pub use answer::{Answer, Fault, Grant, KEPT_BYTES_MAX, Reply};
 pub use exchange::{Answered, Exchange};
 pub use framing::{FRAME_BYTES_MAX, Frame};

@@ -10,6 +10,8 @@
 use keyfence_core::{AttemptId, Digest, Incarnation, LedgerId, Name, ProcessId, TimeMs, Token, Ttl};
 use minicbor::encode::write::Cursor;
 
+use crate::store::NAME_BYTES_MAX;
+
 /// The item `null`: an option that is none.
 const NULL: u8 = 0xf6;
 
@@ -280,7 +282,9 @@ impl<const N: usize> Wire for heapless::String<N> {
 }
 
 impl Wire for Name {
+    /// A longer one than a kiosk keeps does not fit: who sends it is told before anything is sent.
     fn put(&self, out: &mut Out<'_>) {
+        out.overflowed |= self.as_str().len() > NAME_BYTES_MAX;
         out.text(self.as_str());
     }
     #[inline(never)]

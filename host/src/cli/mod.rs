@@ -139,6 +139,8 @@ enum Command {
 
 /// Reads the arguments, runs the subcommand, prints what has no answer of its own, and tells the exit status.
 pub(crate) fn main() -> ExitCode {
+    // A file that may grow no further (`ulimit -f`) is an error of the write, and not the end of this process.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let json = asks_for_json(&arguments);
     let parsed = command()

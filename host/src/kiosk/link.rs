@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use keyfence_core::{ProcessId, TimeMs};
 use keyfence_firmware::link::{
-    Answer, Answered, Call, DeviceId, Event, Exchange, Fault, Frame, Hello, HostEnd, Identity, Repetition, Request,
-    RequestId, SendError, State, VERSION,
+    Answer, Answered, Call, DeviceId, Event, Exchange, Fault, Frame, Hello, HostEnd, Identity, NAME_BYTES_MAX,
+    Repetition, Request, RequestId, SendError, State, VERSION,
 };
 use uuid::Uuid;
 
@@ -223,9 +223,13 @@ impl KioskLink {
                 self.is_lost = true;
                 return Ok(None);
             }
-            Err(SendError::NoKey | SendError::NotRepeatable | SendError::TooLong) => {
-                return Err(KioskError::Unexpected);
+            Err(SendError::TooLong) => {
+                return Err(KioskError::TooLong {
+                    what: "a name",
+                    max: NAME_BYTES_MAX,
+                });
             }
+            Err(SendError::NoKey | SendError::NotRepeatable) => return Err(KioskError::Unexpected),
         };
         self.write(&frame)?;
         let until = Instant::now() + patience.min(self.left(begun));

@@ -7,11 +7,17 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::doctor::counted;
+use super::salvage;
 use super::{Progress, Stage};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::store::connection::Owner;
 use crate::store::location;
+use crate::store::lock::Deadline;
+
+/// How long to sleep before a locked database is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// How many pages are copied between two reports of progress.
 const PAGES_AT_ONCE: i32 = 256;
@@ -21,7 +27,7 @@ const PAGES_AT_ONCE: i32 = 256;
 /// is interrupted leaves only that behind, which the next one replaces.
 ///
 /// # Errors
-/// [`Error::Exists`] where something is at `to` already; [`Error::Misuse`] where `to` is the name of one of the ledger's own
+/// [`Error::Damaged`] where rows of the ledger are not as they were written; [`Error::Exists`] where something is at `to` already; [`Error::Misuse`] where `to` is the name of one of the ledger's own
 /// files; [`Error::Backup`] with what went wrong in writing the copy; other [`Error`]s of reading the ledger.
 pub fn backup(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
     if location::is_part_of(ledger.path(), to) {
@@ -93,8 +99,16 @@ fn copy_to(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) -> Re
     let mut copy = open_plain(to, Pages::Kept)?;
     ledger.read_for_long(|source| {
         // The snapshot that is open on `source` keeps the copy consistent over all its steps.
-        copy_database(source, &mut copy, "backup", progress)
+        copy_database(source, &mut copy, "backup", Deadline::after(ledger.timeout()), progress)
     })?;
+    // A copy that no restore would take is no backup, and its ledger needs help now.
+    let rows = salvage::damaged(&copy)?;
+    if rows > 0 {
+        return Err(Error::Damaged {
+            place: format!("{} of its messages, assignments and sessions", counted(rows, "row")),
+            why: "not as they were written".into(),
+        });
+    }
     if ledger.owner() == Owner::Keyfence {
         // One file without a log beside it.
         let _: String = copy.pragma_update_and_check(None, "journal_mode", "DELETE", |row| row.get(0))?;
@@ -122,11 +136,12 @@ pub(super) fn open_plain(path: &Path, pages: Pages) -> Result<Connection, Error>
     Ok(connection)
 }
 
-/// Copies all pages.
+/// Copies all pages. Whoever has locked either database is waited for until the deadline.
 pub(super) fn copy_database(
     source: &Connection,
     copy: &mut Connection,
     stage: &'static str,
+    deadline: Deadline,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), Error> {
     let backup = Backup::new(source, copy)?;
@@ -145,12 +160,13 @@ pub(super) fn copy_database(
         match step {
             StepResult::Done => break,
             StepResult::More => {}
-            _ => {
+            _ if deadline.has_passed() => {
                 return Err(Error::Busy {
                     holder: None,
-                    waited: Duration::ZERO,
+                    waited: deadline.waited(),
                 });
             }
+            _ => std::thread::sleep(LOOK_AGAIN),
         }
     }
     told.end();

@@ -360,7 +360,7 @@ fn history(connection: &Connection, progress: &mut dyn FnMut(Progress)) -> Resul
 }
 
 /// A number and what it counts, one of them or several.
-fn counted(count: u64, noun: &str) -> String {
+pub(super) fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }

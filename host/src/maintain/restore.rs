@@ -126,7 +126,7 @@ pub fn restore(
     let named = |error| told(&lock, deadline, error);
 
     let draft = Draft::beside(ledger)?;
-    let connection = draft.fill(backup, progress)?;
+    let connection = draft.fill(backup, deadline, progress)?;
     let replaced = Replaced::look(ledger, deadline).map_err(named)?;
     let before = Head::read(&connection)?;
     if let Some(head) = replaced.head()
@@ -230,11 +230,13 @@ impl Draft {
     }
 
     /// Copies the backup into it, brings it to the newest schema and looks for damage.
-    fn fill(&self, backup: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Connection, Error> {
+    fn fill(&self, backup: &Path, deadline: Deadline, progress: &mut dyn FnMut(Progress)) -> Result<Connection, Error> {
         let mut read = || {
-            let reader = Source::new(backup, Owner::Keyfence, true).connect_to_read(&Hooks::default())?;
+            let hooks = Hooks::default();
+            hooks.patience.set(Some(deadline));
+            let reader = Source::new(backup, Owner::Keyfence, true).connect_to_read(&hooks)?;
             let mut copy = open_plain(&self.0, Pages::Kept)?;
-            reader.read(|source| copy_database(source, &mut copy, "reading the backup", progress))
+            reader.read(|source| copy_database(source, &mut copy, "reading the backup", deadline, progress))
         };
         read().map_err(|error| of_backup(backup, error))?;
         let source = Source::new(&self.0, Owner::Keyfence, false);
@@ -592,7 +594,7 @@ fn install(
         }
         Replaced::Unreadable(_) => open_plain(ledger, Pages::Ignored)?,
     };
-    copy_database(draft, &mut target, "restoring", progress)?;
+    copy_database(draft, &mut target, "restoring", deadline, progress)?;
     target.close().map_err(|(_, error)| error)?;
     // Opened as every ledger is: durable, and read again.
     let source = Source::new(ledger, Owner::Keyfence, false);
