@@ -3,12 +3,12 @@
 //! `journal_cuts`.
 
 use keyfence_tests::flash::Geometry;
-use keyfence_tests::powercut::report::{Report, Verdict};
+use keyfence_tests::powercut::report::Verdict;
 use keyfence_tests::powercut::search::{Progress, Settings, exhaustive};
 use keyfence_tests::powercut::stores;
 
 /// Sweeps a life of `commits`, and one in `sample` of the cuts in recoveries.
-fn sweep(name: &str, commits: usize, sample: u64) -> Report {
+fn sweep(name: &str, commits: usize, sample: u64) {
     let store = stores::named("keyfence").expect("a store of the list");
     let geometry = Geometry::named(name).expect("a geometry of the list");
     let settings = Settings {
@@ -28,15 +28,14 @@ fn sweep(name: &str, commits: usize, sample: u64) -> Report {
     let second = report.by_depth.get(1).map_or(0, |count| count.cases);
     assert!(second > 50, "{name}: {second} second cuts");
     println!("{name}: {} cases", report.cases);
-    report
+    assert_eq!(report.verdict(), Verdict::Held, "{}", report.table());
 }
 
 macro_rules! no_cut_shows {
     ($($test:ident, $name:literal, $commits:literal, $sample:literal;)*) => {$(
         #[test]
         fn $test() {
-            let report = sweep($name, $commits, $sample);
-            assert_eq!(report.verdict(), Verdict::Held, "{}", report.table());
+            sweep($name, $commits, $sample);
         }
     )*};
 }
@@ -45,20 +44,10 @@ no_cut_shows! {
     no_cut_shows_on_tiny_1, "tiny-1", 10, 1600;
     no_cut_shows_on_tiny_4, "tiny-4", 10, 1600;
     no_cut_shows_on_tiny_8, "tiny-8", 10, 1600;
+    no_cut_shows_on_tiny_32, "tiny-32", 10, 1600;
     no_cut_shows_on_nrf51, "nrf51", 10, 3200;
     no_cut_shows_on_nrf52, "nrf52", 6, 3200;
     no_cut_shows_on_rp2040, "rp2040", 10, 1600;
     no_cut_shows_on_stm32l4, "stm32l4", 6, 6400;
     no_cut_shows_on_stm32h7, "stm32h7", 2, 800;
-}
-
-/// A known defect, pinned so that it can neither grow nor be forgotten: in a region that is only just large enough for its rows,
-/// one pair of cuts on 32-byte units with ECC leaves too little room, and the hosts of the next boot are refused as `full`.
-/// Nothing is lost, goes back or is handed out twice. Whoever mends it puts `tiny-32` into the list above.
-#[test]
-fn one_pair_of_cuts_fills_a_region_of_the_least_size_on_tiny_32_and_none_loses_or_doubles_anything() {
-    let report = sweep("tiny-32", 10, 1600);
-    let kinds: Vec<_> = report.by_violation.keys().copied().collect();
-    assert!(kinds.is_empty() || kinds == ["not_writable"], "{}", report.table());
-    assert!(report.failures <= 1, "{}", report.table());
 }

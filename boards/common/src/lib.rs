@@ -2,12 +2,14 @@
 //! driven by interrupts, a flash that is left alone while the supply fails, the main loop. Nothing here decides anything; see `keyfence_firmware::kiosk`.
 #![no_std]
 
+mod board;
 mod flash;
 mod outputs;
 mod serial;
 mod shared;
 mod station;
 
+pub use board::{Chip, On, Parts};
 pub use flash::{Supplied, SuppliedError};
 pub use outputs::{OUTPUTS, Outputs};
 pub use serial::Serial;

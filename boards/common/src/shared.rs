@@ -26,9 +26,10 @@ impl<T> Shared<T> {
         critical_section::with(|section| self.0.replace(section, Some(thing)));
     }
 
-    /// Does something with it, with interrupts off; `None` before it is there. `act` must not come back here.
+    /// Does something with it, with interrupts off; `None` before it is there, and where `act` comes back here: a program that
+    /// ends in there ends without it.
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        critical_section::with(|section| self.0.borrow_ref_mut(section).as_mut().map(act))
+        critical_section::with(|section| self.0.borrow(section).try_borrow_mut().ok()?.as_mut().map(act))
     }
 }
 
@@ -43,5 +44,6 @@ mod tests {
         shared.put(7);
         assert_eq!(shared.with(|n| core::mem::replace(n, 8)), Some(7));
         assert_eq!(shared.with(|n| *n), Some(8));
+        assert_eq!(shared.with(|_| shared.with(|n| *n)), Some(None));
     }
 }

@@ -3,12 +3,10 @@
 use cortex_m::singleton;
 use defmt_rtt as _;
 use embassy_time::Instant;
-use keyfence_board::OUTPUTS;
-use keyfence_core::TimeMs;
-use keyfence_firmware::kiosk::{Board, Deadlines, Layout, Note, OutputSpec, Station};
+use keyfence_firmware::kiosk::{Layout, Station};
 
 use crate::interrupts;
-use crate::peripherals::{self, Flash};
+use crate::peripherals::{self, BOARD, Flash, Kiosk};
 
 /// Pages of the journal's region.
 const PAGES: usize = 8;
@@ -27,62 +25,12 @@ fn layout() -> Layout {
     Layout { identity, journal }
 }
 
-/// This board; everything that it stands for is one of a kind.
-#[derive(Clone, Copy)]
-struct Dk;
-
-impl Board for Dk {
-    const OUTPUTS: &'static [OutputSpec] = OUTPUTS;
-    /// The manual says 85, and 89.7 in the worst case.
-    const ERASE_MS: u64 = 90;
-    /// The manual's: 10,000.
-    const ERASES_RATED: u32 = 10_000;
-    /// The tick comes every millisecond; the longest that it waits for is a critical section.
-    const LAPSE_MS: u64 = 2;
-
-    fn now(self) -> TimeMs {
-        peripherals::now()
-    }
-
-    fn random(self, bytes: &mut [u8]) {
-        peripherals::random(bytes);
-    }
-
-    fn deadlines(&self) -> &Deadlines {
-        &peripherals::DEADLINES
-    }
-
-    fn apply_outputs(self) {
-        peripherals::apply_outputs();
-    }
-
-    fn light(self, is_lit: bool) {
-        peripherals::light(is_lit);
-    }
-
-    fn receive(self) -> Option<u8> {
-        peripherals::SERIAL.receive()
-    }
-
-    fn send(self, bytes: &[u8]) {
-        peripherals::SERIAL.send(bytes);
-    }
-
-    fn is_power_failing(self) -> bool {
-        peripherals::is_power_failing()
-    }
-
-    fn note(self, note: Note) {
-        defmt::info!("{}", note);
-    }
-}
-
 defmt::timestamp!("{=u64:ms}", Instant::now().as_millis());
 
 /// The application, in a place of its own.
 #[inline(never)]
-fn station(flash: Flash) -> Option<&'static mut Station<Flash, Dk, PAGES>> {
-    singleton!(: Station<Flash, Dk, PAGES> = Station::new(flash, layout(), Dk))
+fn station(flash: Flash) -> Option<&'static mut Station<Flash, Kiosk, PAGES>> {
+    singleton!(: Station<Flash, Kiosk, PAGES> = Station::new(flash, layout(), BOARD))
 }
 
 #[cortex_m_rt::entry]
@@ -91,7 +39,7 @@ fn main() -> ! {
         interrupts::reset();
     };
     if let Some(station) = station(flash) {
-        keyfence_board::run(station, Dk, || {
+        keyfence_board::run(station, BOARD, || {
             watchdog.pet();
         });
     }

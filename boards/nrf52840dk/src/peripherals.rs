@@ -15,9 +15,9 @@ use embassy_nrf::uarte::{self, Baudrate};
 use embassy_nrf::wdt::{self, Watchdog, WatchdogHandle};
 use embassy_nrf::{bind_interrupts, pac, peripherals};
 use embassy_time::Instant;
-use keyfence_board::{Outputs, Serial, Shared, Supplied};
+use keyfence_board::{Chip, On, Outputs, Parts, Shared, Supplied};
 use keyfence_core::TimeMs;
-use keyfence_firmware::kiosk::{Deadlines, Level};
+use keyfence_firmware::kiosk::{Level, Note};
 
 /// What the tick is counted from. The processor never sleeps: its clock would stand still.
 const PROCESSOR_HZ: u32 = 64_000_000;
@@ -31,9 +31,7 @@ bind_interrupts!(struct Interrupts {
 /// The flash, left alone while the supply fails.
 pub(crate) type Flash = Supplied<Nvmc<'static>>;
 
-pub(crate) static DEADLINES: Deadlines = Deadlines::new();
-pub(crate) static SERIAL: Serial<BufferedUarte<'static>> = Serial::new();
-static PINS: Shared<Outputs<Output<'static>>> = Shared::new();
+static PARTS: Parts<Output<'static>, BufferedUarte<'static>> = Parts::new();
 static NOISE: Shared<Rng<'static, Blocking>> = Shared::new();
 static FAILING: AtomicBool = AtomicBool::new(false);
 
@@ -51,7 +49,7 @@ pub(crate) fn start() -> Option<(Flash, WatchdogHandle)> {
     let freezer = Output::new(chip.P1_02, PinLevel::Low, OutputDrive::Standard);
     let alarm = Output::new(chip.P1_03, PinLevel::Low, OutputDrive::Standard);
     let light = Output::new(chip.P0_13, PinLevel::High, OutputDrive::Standard);
-    PINS.put(Outputs::new([till, freezer, alarm], light, Level::Low));
+    PARTS.pins.put(Outputs::new([till, freezer, alarm], light, Level::Low));
 
     start_supply_warning();
     start_tick(core.SYST);
@@ -64,7 +62,7 @@ pub(crate) fn start() -> Option<(Flash, WatchdogHandle)> {
     let mut settings = uarte::Config::default();
     settings.baudrate = Baudrate::Baud115200;
     // The pins that lead to the debugger's serial port.
-    SERIAL.start(BufferedUarte::new(
+    PARTS.serial.start(BufferedUarte::new(
         chip.UARTE0,
         chip.TIMER1,
         chip.PPI_CH0,
@@ -101,36 +99,51 @@ fn start_tick(mut tick: SYST) {
     tick.enable_interrupt();
 }
 
-/// Milliseconds since this boot, by the crystal of 32,768 Hz. Never goes back.
-pub(crate) fn now() -> TimeMs {
-    TimeMs::new(Instant::now().as_millis()).unwrap_or(TimeMs::MAX)
-}
+/// What the application runs on.
+pub(crate) type Kiosk = On<Dk>;
+/// It; everything that it stands for is one of a kind.
+pub(crate) const BOARD: Kiosk = On::new();
 
-/// Fills `bytes` from the chip's noise, with its bias correction on.
-pub(crate) fn random(bytes: &mut [u8]) {
-    for byte in bytes {
-        // One byte at a time, so that interrupts wait for no more than one.
-        NOISE.with(|noise| noise.blocking_fill_bytes(core::slice::from_mut(byte)));
+/// This chip.
+#[derive(Clone, Copy)]
+pub(crate) struct Dk;
+
+impl Chip for Dk {
+    type Pin = Output<'static>;
+    type Port = BufferedUarte<'static>;
+    /// The manual says 85, and 89.7 in the worst case.
+    const ERASE_MS: u64 = 90;
+    /// The manual's: 10,000.
+    const ERASES_RATED: u32 = 10_000;
+
+    fn parts() -> &'static Parts<Self::Pin, Self::Port> {
+        &PARTS
+    }
+
+    /// Milliseconds since this boot, by the crystal of 32,768 Hz. Never goes back.
+    fn now() -> TimeMs {
+        TimeMs::new(Instant::now().as_millis()).unwrap_or(TimeMs::MAX)
+    }
+
+    /// Fills `bytes` from the chip's noise, with its bias correction on.
+    fn random(bytes: &mut [u8]) {
+        for byte in bytes {
+            // One byte at a time, so that interrupts wait for no more than one.
+            NOISE.with(|noise| noise.blocking_fill_bytes(core::slice::from_mut(byte)));
+        }
+    }
+
+    fn is_power_failing() -> bool {
+        is_power_failing()
+    }
+
+    fn note(note: Note) {
+        defmt::info!("{}", note);
     }
 }
 
-/// Brings the pins to what the deadlines say now.
-pub(crate) fn apply_outputs() {
-    PINS.with(|pins| pins.apply(&DEADLINES, now()));
-}
-
-/// Makes every output safe.
-pub(crate) fn make_safe() {
-    PINS.with(Outputs::make_safe);
-}
-
-/// Switches the light.
-pub(crate) fn light(is_lit: bool) {
-    PINS.with(|pins| pins.light(is_lit));
-}
-
 /// Whether the supply was found below its warning level since the boot.
-pub(crate) fn is_power_failing() -> bool {
+fn is_power_failing() -> bool {
     if pac::POWER.events_pofwarn().read() != 0 {
         FAILING.store(true, Ordering::Relaxed);
     }

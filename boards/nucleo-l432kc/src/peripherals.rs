@@ -13,9 +13,9 @@ use embassy_stm32::usart::{self, BufferedUart};
 use embassy_stm32::wdg::IndependentWatchdog;
 use embassy_stm32::{bind_interrupts, peripherals};
 use embassy_time::Instant;
-use keyfence_board::{Outputs, Serial, Shared, Supplied};
+use keyfence_board::{Chip, On, Outputs, Parts, Shared, Supplied};
 use keyfence_core::TimeMs;
-use keyfence_firmware::kiosk::{Deadlines, Level};
+use keyfence_firmware::kiosk::{Level, Note};
 
 use crate::flash::EccFlash;
 
@@ -34,9 +34,7 @@ pub(crate) type Flash = Supplied<EccFlash>;
 /// The watchdog.
 pub(crate) type Watchdog = IndependentWatchdog<'static, peripherals::IWDG>;
 
-pub(crate) static DEADLINES: Deadlines = Deadlines::new();
-pub(crate) static SERIAL: Serial<BufferedUart<'static>> = Serial::new();
-static PINS: Shared<Outputs<Output<'static>>> = Shared::new();
+static PARTS: Parts<Output<'static>, BufferedUart<'static>> = Parts::new();
 static NOISE: Shared<Rng<'static, peripherals::RNG>> = Shared::new();
 static FAILING: AtomicBool = AtomicBool::new(false);
 
@@ -56,7 +54,7 @@ pub(crate) fn start() -> Option<(Flash, Watchdog)> {
     let freezer = Output::new(chip.PA11, PinLevel::Low, Speed::Low);
     let alarm = Output::new(chip.PB5, PinLevel::Low, Speed::Low);
     let light = Output::new(chip.PB3, PinLevel::Low, Speed::Low);
-    PINS.put(Outputs::new([till, freezer, alarm], light, Level::High));
+    PARTS.pins.put(Outputs::new([till, freezer, alarm], light, Level::High));
 
     // The warning at 2.8 V; the board runs at 3.3 V.
     pac::PWR.cr2().modify(|cr2| {
@@ -79,7 +77,7 @@ pub(crate) fn start() -> Option<(Flash, Watchdog)> {
         Interrupts,
         settings,
     );
-    SERIAL.start(port.ok()?);
+    PARTS.serial.start(port.ok()?);
 
     let mut watchdog = IndependentWatchdog::new(chip.IWDG, WATCHDOG_US);
     watchdog.unleash();
@@ -94,36 +92,51 @@ fn start_tick(mut tick: SYST) {
     tick.enable_interrupt();
 }
 
-/// Milliseconds since this boot, by the trimmed oscillator. Never goes back.
-pub(crate) fn now() -> TimeMs {
-    TimeMs::new(Instant::now().as_millis()).unwrap_or(TimeMs::MAX)
-}
+/// What the application runs on.
+pub(crate) type Kiosk = On<Nucleo>;
+/// It; everything that it stands for is one of a kind.
+pub(crate) const BOARD: Kiosk = On::new();
 
-/// Fills `bytes` from the chip's noise.
-pub(crate) fn random(bytes: &mut [u8]) {
-    for word in bytes.chunks_mut(4) {
-        // One word at a time, so that interrupts wait for no more than one.
-        NOISE.with(|noise| noise.fill_bytes(word));
+/// This chip.
+#[derive(Clone, Copy)]
+pub(crate) struct Nucleo;
+
+impl Chip for Nucleo {
+    type Pin = Output<'static>;
+    type Port = BufferedUart<'static>;
+    /// The manual says 24.47.
+    const ERASE_MS: u64 = 25;
+    /// The manual's: 10,000.
+    const ERASES_RATED: u32 = 10_000;
+
+    fn parts() -> &'static Parts<Self::Pin, Self::Port> {
+        &PARTS
+    }
+
+    /// Milliseconds since this boot, by the trimmed oscillator. Never goes back.
+    fn now() -> TimeMs {
+        TimeMs::new(Instant::now().as_millis()).unwrap_or(TimeMs::MAX)
+    }
+
+    /// Fills `bytes` from the chip's noise.
+    fn random(bytes: &mut [u8]) {
+        for word in bytes.chunks_mut(4) {
+            // One word at a time, so that interrupts wait for no more than one.
+            NOISE.with(|noise| noise.fill_bytes(word));
+        }
+    }
+
+    fn is_power_failing() -> bool {
+        is_power_failing()
+    }
+
+    fn note(note: Note) {
+        defmt::info!("{}", note);
     }
 }
 
-/// Brings the pins to what the deadlines say now.
-pub(crate) fn apply_outputs() {
-    PINS.with(|pins| pins.apply(&DEADLINES, now()));
-}
-
-/// Makes every output safe.
-pub(crate) fn make_safe() {
-    PINS.with(Outputs::make_safe);
-}
-
-/// Switches the light.
-pub(crate) fn light(is_lit: bool) {
-    PINS.with(|pins| pins.light(is_lit));
-}
-
 /// Whether the supply was found below its warning level since the boot.
-pub(crate) fn is_power_failing() -> bool {
+fn is_power_failing() -> bool {
     if pac::PWR.sr2().read().pvdo() {
         FAILING.store(true, Ordering::Relaxed);
     }

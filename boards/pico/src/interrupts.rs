@@ -5,22 +5,18 @@ use core::panic::PanicInfo;
 use cortex_m::peripheral::SCB;
 use cortex_m_rt::exception;
 
-use crate::peripherals;
+use crate::peripherals::BOARD;
 
-/// Every millisecond: an output leaves its active level when its moment has come, whatever the main loop does.
+/// Every millisecond.
 #[exception]
 fn SysTick() {
-    if peripherals::is_power_failing() {
-        peripherals::make_safe();
-    } else {
-        peripherals::apply_outputs();
-    }
+    BOARD.tick();
 }
 
 /// Ends the program: outputs safe, and from the start again.
 pub(crate) fn reset() -> ! {
     cortex_m::interrupt::disable();
-    peripherals::make_safe();
+    BOARD.make_safe();
     SCB::sys_reset()
 }
 

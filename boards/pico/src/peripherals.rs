@@ -9,9 +9,9 @@ use embassy_rp::uart::{self, BufferedInterruptHandler, BufferedUart};
 use embassy_rp::watchdog::Watchdog;
 use embassy_rp::{bind_interrupts, peripherals};
 use embassy_time::{Duration, Instant};
-use keyfence_board::{Outputs, Serial, Shared, Supplied};
+use keyfence_board::{Chip, On, Outputs, Parts, Supplied};
 use keyfence_core::TimeMs;
-use keyfence_firmware::kiosk::{Deadlines, Level};
+use keyfence_firmware::kiosk::{Level, Note};
 use sha2::{Digest as _, Sha256};
 
 /// The watchdog resets the chip when it was not fed for this long; its counter holds little more than 8 seconds.
@@ -28,9 +28,7 @@ bind_interrupts!(struct Interrupts {
 /// The flash. While it is programmed or erased, code runs from RAM with interrupts off; that is the driver's.
 pub(crate) type Flash = Supplied<flash::Flash<'static, peripherals::FLASH, Blocking, FLASH_BYTES>>;
 
-pub(crate) static DEADLINES: Deadlines = Deadlines::new();
-pub(crate) static SERIAL: Serial<BufferedUart> = Serial::new();
-static PINS: Shared<Outputs<Output<'static>>> = Shared::new();
+static PARTS: Parts<Output<'static>, BufferedUart> = Parts::new();
 
 /// Starts everything, outputs first. `None` when it was started before.
 pub(crate) fn start() -> Option<(Flash, Watchdog)> {
@@ -42,7 +40,7 @@ pub(crate) fn start() -> Option<(Flash, Watchdog)> {
     let freezer = Output::new(chip.PIN_3, PinLevel::Low);
     let alarm = Output::new(chip.PIN_4, PinLevel::Low);
     let light = Output::new(chip.PIN_25, PinLevel::Low);
-    PINS.put(Outputs::new([till, freezer, alarm], light, Level::High));
+    PARTS.pins.put(Outputs::new([till, freezer, alarm], light, Level::High));
 
     start_tick(core.SYST);
 
@@ -50,7 +48,7 @@ pub(crate) fn start() -> Option<(Flash, Watchdog)> {
     let to_send = cortex_m::singleton!(: [u8; 512] = [0; 512])?;
     // 115,200 baud.
     let settings = uart::Config::default();
-    SERIAL.start(BufferedUart::new(
+    PARTS.serial.start(BufferedUart::new(
         chip.UART0, chip.PIN_0, chip.PIN_1, Interrupts, to_send, received, settings,
     ));
 
@@ -69,39 +67,54 @@ fn start_tick(mut tick: SYST) {
     tick.enable_interrupt();
 }
 
-/// Milliseconds since this boot, by the crystal. Never goes back.
-pub(crate) fn now() -> TimeMs {
-    TimeMs::new(Instant::now().as_millis()).unwrap_or(TimeMs::MAX)
-}
+/// What the application runs on.
+pub(crate) type Kiosk = On<Pico>;
+/// It; everything that it stands for is one of a kind.
+pub(crate) const BOARD: Kiosk = On::new();
 
-/// Fills `bytes` from the ring oscillator. Its bits are biased and follow each other (manual, section 2.17.5), so many of
-/// them go into each through a hash.
-pub(crate) fn random(bytes: &mut [u8]) {
-    for chunk in bytes.chunks_mut(32) {
-        let mut samples = [0; SAMPLES];
-        RoscRng.fill_bytes(&mut samples);
-        for (byte, mixed) in chunk.iter_mut().zip(Sha256::digest(samples)) {
-            *byte = mixed;
+/// This chip.
+#[derive(Clone, Copy)]
+pub(crate) struct Pico;
+
+impl Chip for Pico {
+    type Pin = Output<'static>;
+    type Port = BufferedUart;
+    /// The flash chip's manual (W25Q16JV): a sector takes 400 at most.
+    const ERASE_MS: u64 = 400;
+    /// That manual's: 100,000.
+    const ERASES_RATED: u32 = 100_000;
+
+    fn parts() -> &'static Parts<Self::Pin, Self::Port> {
+        &PARTS
+    }
+
+    /// Milliseconds since this boot, by the crystal. Never goes back.
+    fn now() -> TimeMs {
+        TimeMs::new(Instant::now().as_millis()).unwrap_or(TimeMs::MAX)
+    }
+
+    /// Fills `bytes` from the ring oscillator. Its bits are biased and follow each other (manual, section 2.17.5), so many of
+    /// them go into each through a hash.
+    fn random(bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(32) {
+            let mut samples = [0; SAMPLES];
+            RoscRng.fill_bytes(&mut samples);
+            for (byte, mixed) in chunk.iter_mut().zip(Sha256::digest(samples)) {
+                *byte = mixed;
+            }
         }
+    }
+
+    fn is_power_failing() -> bool {
+        is_power_failing()
+    }
+
+    fn note(note: Note) {
+        defmt::info!("{}", note);
     }
 }
 
-/// Brings the pins to what the deadlines say now.
-pub(crate) fn apply_outputs() {
-    PINS.with(|pins| pins.apply(&DEADLINES, now()));
-}
-
-/// Makes every output safe.
-pub(crate) fn make_safe() {
-    PINS.with(Outputs::make_safe);
-}
-
-/// Switches the light.
-pub(crate) fn light(is_lit: bool) {
-    PINS.with(|pins| pins.light(is_lit));
-}
-
 /// This chip warns of nothing: its brown-out detector resets it, and the journal is made for that.
-pub(crate) fn is_power_failing() -> bool {
+fn is_power_failing() -> bool {
     false
 }

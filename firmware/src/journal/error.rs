@@ -9,6 +9,11 @@ pub enum GeometryError {
     Range,
     /// Fewer than three pages, more than the journal has room for, or too many units.
     Pages,
+    /// Too few pages for a new ledger to have room after [`CUTS`](super::CUTS) power cuts in a row.
+    Room {
+        /// So many are needed.
+        pages_min: usize,
+    },
     /// A page cannot hold the largest frame.
     Frame,
     /// More keys than a journal can have.

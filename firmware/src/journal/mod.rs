@@ -2,7 +2,8 @@
 //!
 //! Read [`Journal`] first. `FORMAT.md` has the bytes. The modules: `frame` and `page` (the bytes),
 //! `region` (the flash), `load` (frames as they are found, repair), `scan` (the mount), `settle` (what
-//! a mount writes), `write` (one frame), `space` (page turns and erases), `provision`.
+//! a mount writes), `write` (one frame), `space` (page turns and erases), `reserve` (room for
+//! cuts), `provision`.
 //!
 //! # What the flash may do
 //!
@@ -64,7 +65,8 @@
 //! [`Journal::provision`] with a floor.
 //!
 //! **J7.** [`Journal::capacity_bytes`] is what the live records may take; within it no commit is refused
-//! for want of room.
+//! for want of room. A frame is only written where [`CUTS`] cuts in a row leave room to go on (`reserve`); a mount makes
+//! that room again before it is done.
 //!
 //! **J8.** Tokens come out of blocks whose limit was committed before; a mount goes on above it.
 //!
@@ -73,9 +75,9 @@
 //! # Bounds of the argument
 //!
 //! On chips that take a second program of a unit only as zeros or not at all, a mount does not touch
-//! units that do not read blank. A unit that reads used in one mount and blank in the next costs one
-//! unit of the fill's reach (`settle::REACH_UNITS`); a sequence of that many cuts, each in the first
-//! write of a mount and each with the weak unit reading used until the last, would exceed it.
+//! units that do not read blank. A weak unit that reads used in one mount and blank in a later one takes a
+//! part of the fill's reach (`settle::stretch`), which is made for [`CUTS`] such units: for that many cuts, each in the
+//! first write of a mount, all the units reading used until the last mount and blank in it.
 
 pub(crate) mod crc;
 mod error;
@@ -87,6 +89,7 @@ mod policy;
 mod provision;
 mod read;
 pub(crate) mod region;
+mod reserve;
 mod scan;
 mod settle;
 mod space;
@@ -100,6 +103,7 @@ use embedded_storage::nor_flash::NorFlash;
 pub use error::{CommitError, Damage, DamageKind, GeometryError, MountError, ReadError, Refused, SettleError};
 pub use policy::{Law, Policy};
 pub use provision::Existing;
+pub use reserve::CUTS;
 pub use wear::Wear;
 
 use crc::Crc;
@@ -242,6 +246,10 @@ pub struct Journal<F, const PAGES: usize, const KEYS: usize, const FRAME: usize,
     certain: (u32, u32),
     /// Units that emptying the oldest page takes at most; it only shrinks. `None`: not known.
     emptying: Option<usize>,
+    /// Units of the last frame, which a boot frame would repeat.
+    last_units: usize,
+    /// How many cuts the region has room for, if it was looked for while the page of this generation was the newest.
+    held: (u32, usize),
     /// A page turn was under way at the mount.
     resumed: bool,
     /// The place of the frame that was written last.
@@ -286,6 +294,8 @@ where
             last_is_marked: false,
             certain: (0, 0),
             emptying: None,
+            last_units: 0,
+            held: (0, CUTS),
             resumed: false,
             last_place: 0,
             block: block.max(1),
@@ -347,9 +357,8 @@ where
     /// that no commit is ever refused for want of room (J7).
     #[must_use]
     pub const fn capacity_bytes(&self) -> usize {
-        // Two pages are never part of it: the spare one, and the one that is being filled. A quarter
-        // of the others is left to page turns and boots.
-        let pages = self.region.pages().saturating_sub(2);
+        // A quarter of the pages that are not left to cuts and page turns is left to boots.
+        let pages = self.region.pages().saturating_sub(Self::PAGES_SPARE);
         let overhead = Self::FIRST_UNIT + 2 * (Self::UNIT + 64).div_ceil(Self::UNIT);
         let page = Self::PAGE_UNITS.saturating_sub(overhead) * Self::UNIT;
         pages.saturating_mul(page) / 4 * 3

@@ -6,7 +6,7 @@ use super::frame::{HEADER_BYTES, KEY_STATE, State, Writer};
 use super::page::{Page, PageHeader, PageRole};
 use super::policy::Policy;
 use super::write::Wrote;
-use super::{Head, Journal, Phase, SettleError, TOKEN_MAX};
+use super::{GeometryError, Head, Journal, Phase, SettleError, TOKEN_MAX};
 
 /// Whether what is in the region may be given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,9 +32,14 @@ where
     ///
     /// # Errors
     ///
-    /// When the region is not blank and is not to be replaced, or the flash does not take it.
+    /// When the region has too few pages to hold out against power cuts, when it is not blank and is not to be replaced, or
+    /// when the flash does not take it.
     pub fn provision(&mut self, instance: u32, floor: u64, existing: Existing) -> Result<(), SettleError> {
         self.check_geometry()?;
+        let pages_min = Self::PAGES_SPARE + 1;
+        if self.region.pages() < pages_min {
+            return Err(GeometryError::Room { pages_min }.into());
+        }
         let floor = if self.phase == Phase::Closed {
             floor
         } else {

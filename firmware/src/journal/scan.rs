@@ -11,6 +11,7 @@ use super::load::{self, Found, NotFound};
 use super::page::{NoHeader, Page, PageHeader, PageRole};
 use super::policy::Policy;
 use super::region::Region;
+use super::reserve::CUTS;
 use super::{Damage, DamageKind, Head, Journal, MountError, Phase, chained};
 
 /// No more units than this can seem blank between units that were written one after the other.
@@ -74,6 +75,7 @@ where
         self.certain = (0, 0);
         self.last_is_marked = false;
         self.emptying = None;
+        self.held = (0, CUTS);
         self.repaired = 0;
         self.read_headers()?;
         let mut scan = Scan::default();
@@ -110,7 +112,6 @@ where
         };
         self.assign_roles();
         self.head.token = self.head.limit;
-        self.resumed = self.pages_in(PageRole::Prepared).count() < 2;
         self.phase = Phase::Mounted;
         Ok(())
     }
@@ -332,12 +333,9 @@ where
     fn count(&mut self, page: usize, unit: usize, found: &Found, state: Option<State>, pending: bool, scan: &mut Scan) {
         let generation = self.page(page).generation;
         if let Some(state) = state {
-            if !scan.is_in(generation) {
-                let expected = if scan.known { scan.generation } else { 0 };
-                if state.previous != expected {
-                    let damage = Self::damage(page, unit, DamageKind::MissingPage);
-                    scan.blame(state.previous, damage);
-                }
+            if !scan.is_in(generation) && !self.has_page_before(&state, scan) {
+                let damage = Self::damage(page, unit, DamageKind::MissingPage);
+                scan.blame(state.previous, damage);
             }
             self.certain.0 = if scan.known { self.head.low } else { 0 };
             self.head.base = state.base;
@@ -360,6 +358,7 @@ where
         self.head.unit = unit + found.units + 1;
         self.last = Some(found.header);
         self.last_is_marked = found.is_marked;
+        self.last_units = found.units + 1;
         if found.is_repaired {
             self.repaired = self.repaired.saturating_add(1);
         }
@@ -369,6 +368,17 @@ where
         if !self.apply(Self::place(page, unit), found.header) {
             self.blame(page, unit, DamageKind::BadContent, scan);
         }
+    }
+
+    /// Whether the page before the one of this state is there, if it is to be.
+    ///
+    /// A boot frame names the page of the last frame that its mount has counted. If that frame had a weak mark or body,
+    /// it may not count any more, and with it the only frame of its page: then it is enough that the page is there, for
+    /// the base says which frames must be.
+    fn has_page_before(&self, state: &State, scan: &Scan) -> bool {
+        let last = if scan.known { scan.generation } else { 0 };
+        let is_named = |page: &Page| page.headed && page.generation == state.previous;
+        state.previous == last || (state.is_boot && self.pages.iter().any(is_named))
     }
 
     /// Puts the records of the frame in the buffer `frame` into the index.

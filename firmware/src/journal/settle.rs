@@ -7,23 +7,32 @@ use super::load;
 use super::page::PageRole;
 use super::policy::Policy;
 use super::region::Region;
+use super::reserve::CUTS;
 use super::write::Wrote;
 use super::{CommitError, Journal, Phase, Report, SettleError, TOKEN_MAX};
 
-/// How far behind the last used unit the fill goes on chips that program one unit at a time.
-const REACH_UNITS: usize = 4;
 /// In the fill, this many units in a row must have taken their zeros in the end.
 const SOLID_UNITS: usize = 2;
 /// Units up to this size hold no whole frame.
 const SMALL_UNIT_BYTES: usize = 8;
 
+/// How far behind the last used unit a fill goes if there are no places of marks in it.
+///
+/// On chips that program one unit at a time, the first of several cuts leaves a weak unit right behind what is solid. A
+/// mount that sees it used begins its own writes a *stride* behind it, since it leaves units blank whose zeros could look
+/// like a mark (see [`Journal::fill`]): behind large units two places of marks and what is behind each, behind small ones
+/// two. A cut there leaves a weak unit too, and so on. The mount that sees all of them blank has to cover the last.
+const fn stretch<F: NorFlash>() -> usize {
+    if Region::<F>::CHUNK > 1 {
+        return Region::<F>::CHUNK + 3;
+    }
+    let stride = if Region::<F>::UNIT > SMALL_UNIT_BYTES { 4 } else { 3 };
+    1 + (CUTS - 1) * stride
+}
+
 /// Units that a fill of a clean end takes at most, and some for the places of marks in it.
 pub(super) const fn reach<F: NorFlash>() -> usize {
-    if Region::<F>::CHUNK > 1 {
-        Region::<F>::CHUNK + 5
-    } else {
-        REACH_UNITS + 3
-    }
+    stretch::<F>() + 3
 }
 
 impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P> Journal<F, PAGES, KEYS, FRAME, P>
@@ -58,7 +67,10 @@ where
             self.head.unit = self.head.unit.max(last_used + 1);
         }
         self.phase = Phase::Open;
-        // Boots take room too: without this, a device that only ever boots would run out of it.
+        self.resumed = self
+            .emptying_units()
+            .is_ok_and(|units| !self.has_reserve(1, units, CUTS));
+        // Boots and cuts take room, too: here it is won back.
         if self.make_room(1) == Err(CommitError::Unknown) {
             return Err(SettleError::Unknown);
         }
@@ -95,28 +107,30 @@ where
                 self.room_for_boot(page, Self::FIRST_UNIT, units)
             };
             let before = (self.head.page, self.head.unit);
+            let mut wrote = Wrote::NoRoom;
             if let Some(unit) = unit {
                 (self.head.page, self.head.unit) = (page, unit);
-                match self.write_boot_once(previous)? {
-                    Wrote::Done { .. } => {
-                        self.head.previous = previous;
-                        self.set_role(page, PageRole::Live);
-                        return Ok(());
-                    }
-                    Wrote::Failed | Wrote::NoRoom => {}
-                    Wrote::Unknown => return Err(SettleError::Unknown),
-                }
-                (self.head.page, self.head.unit) = before;
+                wrote = self.write_boot_once(previous)?;
             }
-            self.set_role(page, PageRole::Failed);
+            match wrote {
+                Wrote::Done { .. } => {
+                    self.head.previous = previous;
+                    self.set_role(page, PageRole::Live);
+                    return Ok(());
+                }
+                Wrote::Unknown => return Err(SettleError::Unknown),
+                Wrote::Failed | Wrote::NoRoom => {}
+            }
+            (self.head.page, self.head.unit) = before;
+            self.set_role(page, Self::role_without(&wrote));
         }
         Err(SettleError::Worn)
     }
 
     /// Fills the end of `page` behind `from`, and gives the first unit behind that if `units` fit.
     fn room_for_boot(&mut self, page: usize, from: usize, units: usize) -> Option<usize> {
-        let last = usize::from(self.page(page).last_used).max(from);
-        if last + reach::<F>() + units > Self::PAGE_UNITS {
+        let last = usize::from(self.page(page).last_used).max(from.saturating_sub(1));
+        if last + stretch::<F>() + 1 + units > Self::PAGE_UNITS {
             return None;
         }
         let unit = self.fill(page, from)?;
@@ -204,13 +218,9 @@ where
     /// zeroed, in order.
     pub(super) fn fill(&mut self, page: usize, from: usize) -> Option<usize> {
         let at_will = Region::<F>::CHUNK > 1;
-        let mut last = usize::from(self.page(page).last_used).max(from.saturating_sub(1));
-        let mut stop = if at_will {
-            last = last.max(from);
-            last + Region::<F>::CHUNK + 3
-        } else {
-            last + REACH_UNITS
-        };
+        let last = usize::from(self.page(page).last_used);
+        let last = last.max(if at_will { from } else { from.saturating_sub(1) });
+        let mut stop = last + stretch::<F>();
         let (mut solid, mut unit, mut may_be_mark) = (0, from, false);
         let mut junk = 0;
         while unit <= stop || solid < SOLID_UNITS {

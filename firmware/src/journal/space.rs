@@ -5,11 +5,9 @@ use embedded_storage::nor_flash::NorFlash;
 use super::frame::{self, HEADER_BYTES, KEY_BATCH, KEY_CHECKPOINT, KEY_STATE, OVERHEAD_BYTES, State, Writer};
 use super::page::{Page, PageHeader, PageRole};
 use super::policy::Policy;
+use super::reserve::CUTS;
 use super::write::Wrote;
 use super::{CommitError, DamageKind, Journal, Phase, Refused};
-
-/// This many pages are kept prepared: one that may be opened, and the spare one.
-const PREPARED_PAGES: usize = 2;
 
 impl<F, const PAGES: usize, const KEYS: usize, const FRAME: usize, P> Journal<F, PAGES, KEYS, FRAME, P>
 where
@@ -26,72 +24,65 @@ where
         if self.phase != Phase::Open {
             return Err(Refused::Closed.into());
         }
-        if self.pages_in(PageRole::Prepared).count() >= PREPARED_PAGES {
+        let emptying = self.emptying_units()?;
+        if self.has_reserve(Self::PAGE_UNITS / 4, emptying, CUTS) {
             return Ok(false);
         }
         if let Some(page) = self.next_retired() {
             self.prepare(page)?;
             return Ok(true);
         }
-        let Some(victim) = self.victim() else {
-            return Ok(false);
-        };
-        let free = Self::PAGE_UNITS.saturating_sub(self.head.unit);
-        if free > Self::PAGE_UNITS / 4 {
-            return Ok(false);
+        match self.victim() {
+            Some(victim) if emptying <= self.free_units() => self.empty(victim),
+            Some(_) | None => Ok(false),
         }
-        let (_, units) = self.pack(victim)?;
-        if units > free {
-            return Ok(false);
-        }
-        self.empty(victim)
     }
 
-    /// Sees to it that `units` units are free behind the head, and that a page can be emptied later.
+    /// Sees to it that `units` units are free behind the head, and that there is room for what comes then (J7): for
+    /// emptying the next page, and for cuts.
+    ///
+    /// Pages are emptied until there is, each at most once. If that is not enough, because more is stored than
+    /// [`Self::capacity_bytes`] or pages are out of service, room for fewer cuts has to do until the next page is opened.
     pub(super) fn make_room(&mut self, units: usize) -> Result<(), CommitError> {
-        for _ in 0..4 * self.region.pages() {
-            let free = Self::PAGE_UNITS.saturating_sub(self.head.unit);
+        let newest = self.page(self.head.page).generation;
+        let mut cuts = if self.held.0 == newest { self.held.1 } else { CUTS };
+        let mut victims = self.pages_in(PageRole::Live).count();
+        for _ in 0..8 * self.region.pages() {
+            let emptying = self.emptying_units()?;
             let prepared = self.pages_in(PageRole::Prepared).count();
-            if prepared < PREPARED_PAGES
-                && let Some(retired) = self.next_retired()
-            {
-                self.prepare(retired)?;
-                continue;
-            }
-            let victim = if prepared < PREPARED_PAGES { self.victim() } else { None };
-            let Some(victim) = victim else {
-                if units <= free {
+            if self.has_reserve(units, emptying, cuts) {
+                if units <= self.free_units() {
+                    self.held = (self.page(self.head.page).generation, cuts);
                     return Ok(());
                 }
-                if prepared == 0 {
-                    return Err(Refused::Worn.into());
-                }
                 self.open_next()?;
-                continue;
-            };
-            // With a spare page there is time until the room for emptying is needed.
-            let in_time = |emptying: usize| prepared > 0 && units + emptying <= free;
-            if self.emptying.is_some_and(in_time) {
-                return Ok(());
-            }
-            let (_, emptying) = self.pack(victim)?;
-            self.emptying = Some(emptying);
-            if in_time(emptying) {
-                return Ok(());
-            }
-            if emptying <= free && self.empty(victim)? {
-                continue;
-            }
-            if prepared == 0 {
+            } else if let Some(retired) = self.next_retired() {
+                self.prepare(retired)?;
+            } else if let Some(victim) = self.victim().filter(|_| victims > 0) {
+                if self.empty(victim)? {
+                    victims -= 1;
+                } else if prepared > 0 {
+                    self.open_next()?;
+                } else {
+                    return Err(Refused::Full.into());
+                }
+            } else if cuts > 0 {
+                cuts -= 1;
+            } else if self.victim().is_some() {
                 return Err(Refused::Full.into());
+            } else if units <= self.free_units() {
+                return Ok(());
+            } else if prepared > 0 {
+                self.open_next()?;
+            } else {
+                return Err(Refused::Worn.into());
             }
-            self.open_next()?;
         }
         Err(Refused::Full.into())
     }
 
     /// The page to be emptied next: the oldest one that counts, if it is not the newest too.
-    fn victim(&self) -> Option<usize> {
+    pub(super) fn victim(&self) -> Option<usize> {
         self.oldest(PageRole::Live).filter(|page| *page != self.head.page)
     }
 
@@ -104,24 +95,35 @@ where
             } else {
                 self.fill(page, Self::FIRST_UNIT)
             };
+            let mut wrote = Wrote::NoRoom;
             if let Some(unit) = unit {
                 (self.head.page, self.head.unit) = (page, unit);
                 self.head.previous = self.page(before.page).generation;
                 let payload = self.state_payload(self.head.low, HEADER_BYTES);
-                match self.write_sealed(payload, KEY_STATE) {
-                    Wrote::Done { .. } => {
-                        self.set_role(page, PageRole::Live);
-                        return Ok(());
-                    }
-                    Wrote::Unknown => return Err(CommitError::Unknown),
-                    Wrote::Failed | Wrote::NoRoom => {}
-                }
+                wrote = self.write_sealed(payload, KEY_STATE);
             }
-            // It leaves service until the next mount.
+            match wrote {
+                Wrote::Done { .. } => {
+                    self.emptying = None;
+                    self.set_role(page, PageRole::Live);
+                    return Ok(());
+                }
+                Wrote::Unknown => return Err(CommitError::Unknown),
+                Wrote::Failed | Wrote::NoRoom => {}
+            }
             self.head = before;
-            self.set_role(page, PageRole::Failed);
+            self.set_role(page, Self::role_without(&wrote));
         }
         Err(Refused::Worn.into())
+    }
+
+    /// What becomes of a page that took no first frame. If cuts have used it up it lies among those that count, and is
+    /// emptied in its turn; if the flash fails, it leaves service until the next mount.
+    pub(super) const fn role_without(wrote: &Wrote) -> PageRole {
+        match wrote {
+            Wrote::NoRoom => PageRole::Live,
+            Wrote::Done { .. } | Wrote::Failed | Wrote::Unknown => PageRole::Failed,
+        }
     }
 
     /// Puts a state that is not a boot's at the start of the payload in `frame`; gives its length.
@@ -154,12 +156,12 @@ where
     }
 
     /// How many frames and units the records of `victim` take, the state with the last of them.
-    fn pack(&mut self, victim: usize) -> Result<(usize, usize), CommitError> {
+    pub(super) fn pack(&mut self, victim: usize) -> Result<(usize, usize), CommitError> {
         let (mut frames, mut units, mut payload, mut from) = (1, 0, 0, 0);
         while let Some((next, key, place)) = self.next_key_in(victim, from) {
             let value = self.fetch(place, key).map_err(|damage| self.found_damage(damage))?;
             let len = frame::record_len(value.len());
-            if payload + len > self.batch_bytes_max() {
+            if payload > 0 && payload + len > self.moved_bytes_max() {
                 units += (payload + OVERHEAD_BYTES).div_ceil(Self::UNIT) + 1;
                 frames += 1;
                 payload = 0;
@@ -201,7 +203,7 @@ where
             while let Some((next, key, place)) = self.next_key_in(victim, from) {
                 let value = self.fetch(place, key).map_err(|damage| self.found_damage(damage))?;
                 let len = frame::record_len(value.len());
-                if records + len > self.batch_bytes_max() {
+                if records > 0 && records + len > self.moved_bytes_max() {
                     break;
                 }
                 let mut out = Writer::new(&mut self.frame, end);

@@ -23,7 +23,7 @@ pub(super) enum Wrote {
     },
     /// Nothing of it counts.
     Failed,
-    /// The page has no room; nothing was written.
+    /// Nothing of it counts, and the page has no room for another attempt.
     NoRoom,
     /// It may count or not.
     Unknown,
@@ -90,7 +90,7 @@ where
             return Err(Refused::TokenExhausted.into());
         }
         if floor > self.head.limit {
-            self.write_batch(&[], Some(floor), frame::varint_len(floor))?;
+            self.write_batch(&[], Some(floor))?;
         }
         self.head.token = self.head.token.max(floor);
         Ok(())
@@ -110,11 +110,11 @@ where
             last_token.saturating_add(ahead).min(TOKEN_MAX)
         });
         if !records.is_empty() || limit.is_some() {
-            let payload = self.payload_len(records, limit);
-            if payload > self.batch_bytes_max() {
+            // A single record, too, must fit into a frame with a state, where it has its key and length.
+            if Self::batch_len(records, limit) > self.batch_bytes_max() {
                 return Err(Refused::TooLarge.into());
             }
-            self.write_batch(records, limit, payload)?;
+            self.write_batch(records, limit)?;
             records.iter().for_each(|record| self.note(record));
         }
         self.head.token = last_token;
@@ -134,7 +134,8 @@ where
         }
     }
 
-    fn write_batch(&mut self, records: &[Record<'_>], limit: Option<u64>, payload: usize) -> Result<(), CommitError> {
+    fn write_batch(&mut self, records: &[Record<'_>], limit: Option<u64>) -> Result<(), CommitError> {
+        let payload = Self::payload_len(records, limit);
         let units = (payload + OVERHEAD_BYTES).div_ceil(Self::UNIT) + 1;
         // Used slots can make a page shorter than it looked.
         for _ in 0..self.region.pages() {
@@ -154,50 +155,44 @@ where
         Err(Refused::Full.into())
     }
 
-    /// Whether a batch is one record that needs no key and length of its own.
-    fn is_single(records: &[Record<'_>], limit: Option<u64>) -> bool {
-        match records {
-            [only] => limit.is_none() && !only.value.is_empty(),
-            [] => limit.is_some(),
-            [_, _, ..] => false,
+    /// Bytes of the payload: a single record needs no key and length of its own.
+    fn payload_len(records: &[Record<'_>], limit: Option<u64>) -> usize {
+        match (records, limit) {
+            ([only], None) if !only.value.is_empty() => only.value.len(),
+            ([], Some(limit)) => frame::varint_len(limit),
+            (_, limit) => Self::batch_len(records, limit),
         }
     }
 
-    fn payload_len(&self, records: &[Record<'_>], limit: Option<u64>) -> usize {
-        let values = records.iter().map(|record| record.value.len());
-        let limit_len = limit.map_or(0, frame::varint_len);
-        if Self::is_single(records, limit) {
-            values.sum::<usize>().saturating_add(limit_len)
-        } else {
-            let records = values.fold(0usize, |sum, len| sum.saturating_add(frame::record_len(len)));
-            records.saturating_add(if limit.is_some() {
-                frame::record_len(limit_len)
-            } else {
-                0
-            })
-        }
+    /// Bytes of the payload when each record has its key and length.
+    fn batch_len(records: &[Record<'_>], limit: Option<u64>) -> usize {
+        let lens = records.iter().map(|record| record.value.len());
+        lens.chain(limit.map(frame::varint_len))
+            .fold(0usize, |sum, len| sum.saturating_add(frame::record_len(len)))
     }
 
+    /// Puts the payload into the buffer `frame` and gives the key for its header.
     fn encode_batch(&mut self, records: &[Record<'_>], limit: Option<u64>) -> u8 {
         let mut out = Writer::new(&mut self.frame, HEADER_BYTES);
-        if Self::is_single(records, limit) {
-            if let Some(limit) = limit {
-                frame::put_varint(limit, &mut out);
-                return KEY_LIMIT;
+        match (records, limit) {
+            ([only], None) if !only.value.is_empty() => {
+                out.bytes(only.value);
+                only.key
             }
-            let Some(record) = records.first() else {
-                return KEY_BATCH;
-            };
-            out.bytes(record.value);
-            return record.key;
+            ([], Some(limit)) => {
+                frame::put_varint(limit, &mut out);
+                KEY_LIMIT
+            }
+            (_, limit) => {
+                if let Some(limit) = limit {
+                    out.byte(KEY_LIMIT);
+                    out.byte(frame::varint_len(limit) as u8);
+                    frame::put_varint(limit, &mut out);
+                }
+                records.iter().for_each(|record| out.record(record.key, record.value));
+                KEY_BATCH
+            }
         }
-        if let Some(limit) = limit {
-            out.byte(KEY_LIMIT);
-            out.byte(frame::varint_len(limit) as u8);
-            frame::put_varint(limit, &mut out);
-        }
-        records.iter().for_each(|record| out.record(record.key, record.value));
-        KEY_BATCH
     }
 
     /// Seals the payload in the buffer `frame` and writes it at the head, which moves on.
@@ -215,6 +210,7 @@ where
         let wrote = self.write_slots(whole, header);
         match wrote {
             Wrote::Done { .. } => {
+                self.last_units = whole / Self::UNIT + 1;
                 self.head.sequence = sequence;
                 self.head.chain = chained(self.head.chain, sum);
             }
@@ -249,12 +245,14 @@ where
             *attempt = Some(unit);
         }
         // A body that the driver calls failed may be good all the same, now or later. It is burned.
-        let mut attempts = failed.iter().flatten().peekable();
-        if attempts.peek().is_none() {
-            return Wrote::NoRoom;
+        let burn = |unit: usize| Self::UNIT <= SMALL_UNIT_BYTES && self.region.zero(page, unit + 1);
+        if !failed.into_iter().flatten().all(burn) {
+            Wrote::Unknown
+        } else if failed.iter().all(Option::is_some) {
+            Wrote::Failed
+        } else {
+            Wrote::NoRoom
         }
-        let burned = attempts.all(|unit| Self::UNIT <= SMALL_UNIT_BYTES && self.region.zero(page, unit + 1));
-        if burned { Wrote::Failed } else { Wrote::Unknown }
     }
 
     /// The next slot of `units` blank units (J5).

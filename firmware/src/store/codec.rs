@@ -28,6 +28,7 @@ impl Writer {
         bytes.iter().for_each(|byte| self.byte(*byte));
     }
 
+    #[inline(never)]
     pub(super) fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.byte(number as u8 | 0x80);
@@ -36,6 +37,7 @@ impl Writer {
         self.byte(number as u8);
     }
 
+    #[inline(never)]
     pub(super) fn name(&mut self, name: &Name) {
         let text = name.as_str().as_bytes();
         if text.len() > NAME_BYTES_MAX {
@@ -67,90 +69,126 @@ impl Writer {
     }
 }
 
-/// Reads a record; `None` wherever it is not as it was written.
+/// Reads a record. Wherever that is not as it was written, something is given for it and remembered: [`Reader::end`]
+/// tells.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+    failed: bool,
+}
 
 impl<'a> Reader<'a> {
-    pub(super) fn byte(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
+    pub(super) const fn new(rest: &'a [u8]) -> Self {
+        Self { rest, failed: false }
     }
 
-    pub(super) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(bytes)
+    pub(super) const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
     }
 
-    pub(super) fn sixteen(&mut self) -> Option<[u8; 16]> {
-        self.bytes(16)?.try_into().ok()
+    /// What an `Option` holds, or else something instead.
+    fn or<T>(&mut self, value: Option<T>, instead: T) -> T {
+        self.failed |= value.is_none();
+        value.unwrap_or(instead)
     }
 
-    pub(super) fn number(&mut self) -> Option<u64> {
+    pub(super) fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(0)
+    }
+
+    #[inline(never)]
+    fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let split = self.rest.split_at_checked(len);
+        let (bytes, rest) = self.or(split, (&[], &[]));
+        self.rest = rest;
+        bytes
+    }
+
+    #[inline(never)]
+    pub(super) fn sixteen(&mut self) -> [u8; 16] {
+        self.bytes(16).try_into().unwrap_or([0; 16])
+    }
+
+    #[inline(never)]
+    pub(super) fn number(&mut self) -> u64 {
         let mut number = 0u64;
         for shift in (0..63).step_by(7) {
-            let byte = self.byte()?;
+            let byte = self.byte();
             number |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
-                return Some(number);
+                return number;
             }
         }
-        None
+        self.failed = true;
+        0
     }
 
+    /// A number of a narrower type.
+    pub(super) fn small<T: TryFrom<u64> + Default>(&mut self) -> T {
+        let number = self.number().try_into().ok();
+        self.or(number, T::default())
+    }
+
+    #[inline(never)]
     pub(super) fn name_of(&mut self, len: u8) -> Option<Name> {
-        let text = self.bytes(len.into())?;
-        Name::new(core::str::from_utf8(text).ok()?).ok()
+        let text = core::str::from_utf8(self.bytes(len.into())).ok()?;
+        Name::new(text).ok()
     }
 
     pub(super) fn name(&mut self) -> Option<Name> {
-        let len = self.byte()?;
+        let len = self.byte();
         self.name_of(len)
     }
 
-    pub(super) fn name_or_none(&mut self) -> Option<Option<Name>> {
-        match self.byte()? {
-            0 => Some(None),
-            len => self.name_of(len).map(Some),
-        }
+    pub(super) fn name_or_none(&mut self) -> Option<Name> {
+        let len = self.byte();
+        let name = self.name_of(len);
+        self.failed |= len != 0 && name.is_none();
+        name
     }
 
-    pub(super) fn token(&mut self) -> Option<Token> {
-        Token::presented(self.number()?)
+    pub(super) fn token(&mut self) -> Token {
+        let token = Token::presented(self.number());
+        self.or(token, Token::FIRST)
     }
 
-    pub(super) fn token_or_none(&mut self) -> Option<Option<Token>> {
-        match self.number()? {
-            0 => Some(None),
-            number => Token::presented(number).map(Some),
-        }
+    pub(super) fn token_or_none(&mut self) -> Option<Token> {
+        let number = self.number();
+        let token = Token::presented(number);
+        self.failed |= number != 0 && token.is_none();
+        token
     }
 
-    pub(super) fn incarnation(&mut self) -> Option<Incarnation> {
-        Incarnation::presented(self.number()?)
+    pub(super) fn incarnation(&mut self) -> Incarnation {
+        let incarnation = Incarnation::presented(self.number());
+        self.or(incarnation, Incarnation::FIRST)
     }
 
-    pub(super) fn time(&mut self) -> Option<TimeMs> {
-        TimeMs::new(self.number()?)
+    pub(super) fn time(&mut self) -> TimeMs {
+        let time = TimeMs::new(self.number());
+        self.or(time, TimeMs::ZERO)
     }
 
-    pub(super) fn digest(&mut self) -> Option<Digest> {
-        self.sixteen().map(Digest::from_bytes)
+    pub(super) fn digest(&mut self) -> Digest {
+        Digest::from_bytes(self.sixteen())
     }
 
-    pub(super) fn attempt(&mut self) -> Option<AttemptId> {
-        self.sixteen().map(AttemptId::from_bytes)
+    pub(super) fn attempt(&mut self) -> AttemptId {
+        AttemptId::from_bytes(self.sixteen())
     }
 
-    pub(super) fn ledger(&mut self) -> Option<LedgerId> {
-        self.sixteen().map(LedgerId::from_bytes)
+    pub(super) fn ledger(&mut self) -> LedgerId {
+        LedgerId::from_bytes(self.sixteen())
     }
 
-    /// `value`, if nothing is left over.
+    /// `value`, if everything was as it was written so far.
+    pub(super) fn so_far<T>(&self, value: T) -> Option<T> {
+        (!self.failed).then_some(value)
+    }
+
+    /// `value`, if everything was as it was written and nothing is left over.
     pub(super) fn end<T>(self, value: T) -> Option<T> {
-        self.0.is_empty().then_some(value)
+        (!self.failed && self.rest.is_empty()).then_some(value)
     }
 }
 

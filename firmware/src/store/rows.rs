@@ -88,10 +88,10 @@ fn write_head(tag: u8, process: Option<ProcessId>, refs: &mut impl References, o
 
 /// The tag and, if it can be told, the process.
 fn read_head(state: &mut Reader<'_>, refs: &mut impl References) -> Outcomes<Option<(u8, Option<ProcessId>)>> {
-    let tag = read!(state.byte());
-    let process = match read!(state.byte()) {
+    let tag = state.byte();
+    let process = match state.byte() {
         PROCESS_NONE => None,
-        PROCESS_INLINE => Some(ProcessId::from_bytes(read!(state.sixteen()))),
+        PROCESS_INLINE => Some(ProcessId::from_bytes(state.sixteen())),
         number => Some(read!(refs.process(number)?)),
     };
     Ok(Some((tag, process)))
@@ -106,7 +106,7 @@ fn write_reference(kind: Kind, name: &Name, refs: &mut impl References, out: &mu
 }
 
 fn read_reference(kind: Kind, from: &mut Reader<'_>, refs: &mut impl References) -> Outcomes<Option<Name>> {
-    let first = read!(from.byte());
+    let first = from.byte();
     if first & NAME_OF_ROW == 0 {
         return Ok(from.name_of(first));
     }

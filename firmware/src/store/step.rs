@@ -124,23 +124,18 @@ for_all_bounds! { FlashStep<> {
         if self.epoch == 0 {
             self.epoch = report.boot;
         }
-        // What a step with an unknown outcome had granted counts if its token is there.
-        let granted = core::mem::take(&mut self.granted);
         self.clear();
         let meta = self.read(keys::META, Place::Counter)?;
         let meta = meta.ok_or(Trouble::Store(Error::Mount(MountError::Unprovisioned)))?;
-        let mut reader = Reader(&meta);
-        let read = (reader.ledger(), reader.number());
-        let (Some(id), Some(floor)) = read else {
-            return Err(corrupt(Place::Counter));
-        };
-        self.id = id;
+        let mut reader = Reader::new(&meta);
+        let (id, floor) = (reader.ledger(), reader.number());
+        self.id = reader.end(id).ok_or(corrupt(Place::Counter))?;
         self.incarnation_floor = Incarnation::presented(floor);
         for kind in Kind::ALL {
             for row in 0..Self::KEYS_OF.count(kind) {
                 let name = self.read(Self::KEYS_OF.name(kind, row), kind.place())?;
                 let name = match name {
-                    Some(name) => Some(Reader(&name).name().ok_or(corrupt(kind.place()))?),
+                    Some(name) => Some(Reader::new(&name).name().ok_or(corrupt(kind.place()))?),
                     None => None,
                 };
                 if let Some(slot) = self.slots_mut(kind).get_mut(row) {
@@ -149,7 +144,8 @@ for_all_bounds! { FlashStep<> {
                 }
             }
         }
-        granted.iter().for_each(|granted| self.expire(granted));
+        // What a step with an unknown outcome had granted counts if its token is there.
+        self.expire_granted();
         Ok(report)
     }
 
@@ -179,25 +175,27 @@ for_all_bounds! { FlashStep<> {
             self.open(0)?;
         }
         self.clear();
+        self.granted.clear();
         Ok(())
     }
 
+    /// Forgets what was staged. What was granted is kept.
     fn clear(&mut self) {
         self.staged_len = 0;
         self.tokens = 0;
         self.is_frozen = false;
-        self.granted.clear();
         self.new_rows.clear();
     }
 
     /// Drops what the step has put.
     pub(super) fn abandon(&mut self) {
-        for (kind, row) in core::mem::take(&mut self.new_rows) {
+        while let Some((kind, row)) = self.new_rows.pop() {
             if let Some(slot) = self.slots_mut(kind).get_mut(usize::from(row)) {
                 *slot = Slot::default();
             }
         }
         self.clear();
+        self.granted.clear();
     }
 
     pub(super) const fn forget_tokens(&mut self) {
@@ -206,20 +204,17 @@ for_all_bounds! { FlashStep<> {
 
     /// Commits what the step has put, all or nothing.
     pub(super) fn commit(&mut self) -> Outcomes<()> {
-        if let Err(failure) = self.write_staged() {
-            // An outcome that is not known may turn out to be a commit: the grants are kept.
-            let granted = match &failure {
-                Trouble::Unknown(_) => self.granted.clone(),
-                Trouble::Store(_) | Trouble::Corrupt(..) => heapless::Vec::new(),
-            };
-            self.abandon();
-            self.granted = granted;
-            return Err(failure);
+        let written = self.write_staged();
+        match written {
+            Ok(()) => {
+                self.clear();
+                self.expire_granted();
+            }
+            // It may turn out to be a commit: then its rows are found, and its grants count.
+            Err(Trouble::Unknown(_)) => self.clear(),
+            Err(Trouble::Store(_) | Trouble::Corrupt(..)) => self.abandon(),
         }
-        let granted = core::mem::take(&mut self.granted);
-        granted.iter().for_each(|granted| self.expire(granted));
-        self.clear();
-        Ok(())
+        written
     }
 
     /// What was staged as one batch of the journal; of several records of a key the last.
@@ -230,7 +225,11 @@ for_all_bounds! { FlashStep<> {
             rest = behind;
             let record = Record { key, value };
             match records.iter().position(|earlier| earlier.key == key) {
-                Some(at) => records.iter_mut().skip(at).take(1).for_each(|earlier| *earlier = record),
+                Some(at) => {
+                    if let Some(earlier) = records.get_mut(at) {
+                        *earlier = record;
+                    }
+                }
                 None => records.push(record).map_err(|_| Trouble::Store(Error::TooMuch))?,
             }
         }
@@ -240,10 +239,13 @@ for_all_bounds! { FlashStep<> {
         Ok(())
     }
 
-    fn expire(&mut self, granted: &Granted) {
-        if let Some(slot) = self.slots_mut(granted.kind).get_mut(usize::from(granted.row)) {
-            slot.token = granted.token.get() as u32;
-            slot.expires_at_ms = granted.expires_at.as_ms();
+    /// Notes until when the claims are live that the step has granted.
+    fn expire_granted(&mut self) {
+        while let Some(granted) = self.granted.pop() {
+            if let Some(slot) = self.slots_mut(granted.kind).get_mut(usize::from(granted.row)) {
+                slot.token = granted.token.get() as u32;
+                slot.expires_at_ms = granted.expires_at.as_ms();
+            }
         }
     }
 
@@ -318,7 +320,7 @@ for_all_bounds! { FlashStep<> {
                 continue;
             }
             let fixed = self.read(Self::KEYS_OF.name(kind, row), kind.place())?;
-            let found = fixed.as_ref().and_then(|fixed| Reader(fixed).name());
+            let found = fixed.as_ref().and_then(|fixed| Reader::new(fixed).name());
             if found.ok_or(corrupt(kind.place()))? == *name {
                 return Ok(Some(row));
             }
@@ -356,9 +358,9 @@ for_all_bounds! { FlashStep<> {
         let Some((fixed, state)) = self.records(kind, row)? else {
             return Ok(None);
         };
-        let mut fixed = Reader(&fixed);
+        let mut fixed = Reader::new(&fixed);
         let name = fixed.name().ok_or(corrupt(kind.place()))?;
-        let claim = decode(self, name, fixed, Reader(&state))?.ok_or(corrupt(kind.place()))?;
+        let claim = decode(self, name, fixed, Reader::new(&state))?.ok_or(corrupt(kind.place()))?;
         Ok(claim.and_then(|token| self.expiry_of(kind, row, token)))
     }
 

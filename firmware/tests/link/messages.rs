@@ -4,7 +4,7 @@ use keyfence_core::mailbox::Priority;
 use keyfence_core::{Name, TimeMs};
 use keyfence_firmware::link::{
     Answer, Bytes, Call, Event, Exchange, Handler, KEPT_BYTES_MAX, Letter, Repetition, Reply, Request, RequestId,
-    State, Tally,
+    SendError, State, Tally,
 };
 use keyfence_firmware::store::NAME_BYTES_MAX;
 
@@ -63,7 +63,7 @@ fn word(request: &Request) -> String {
 
 #[test]
 fn every_request_of_any_length_arrives_as_it_was_sent() {
-    for length in [1, NAME_BYTES_MAX, 64] {
+    for length in [1, NAME_BYTES_MAX] {
         let mut line = Line::new();
         line.open(&mut nobody);
         for request in Longest(length).requests() {
@@ -78,8 +78,32 @@ fn every_request_of_any_length_arrives_as_it_was_sent() {
 }
 
 #[test]
+fn a_name_that_no_kiosk_keeps_is_not_sent() {
+    let mut line = Line::new();
+    line.open(&mut nobody);
+    let (mut refused, mut sent) = (0, 0);
+    for (kept, longer) in Longest(NAME_BYTES_MAX)
+        .requests()
+        .into_iter()
+        .zip(Longest(NAME_BYTES_MAX + 1).requests())
+    {
+        let mut exchange = Exchange::new(Call::new(RequestId::new(7, 1), longer.clone()));
+        let tried = line.host.send(&mut exchange, TimeMs::ZERO);
+        // Those without a name are the same.
+        if format!("{kept:?}") == format!("{longer:?}") {
+            assert!(tried.is_ok(), "{longer:?}");
+            sent += 1;
+        } else {
+            assert_eq!(tried.err(), Some(SendError::TooLong), "{longer:?}");
+            refused += 1;
+        }
+    }
+    assert!(refused > sent && sent > 0, "{refused} refused, {sent} sent");
+}
+
+#[test]
 fn every_answer_of_any_length_arrives_as_it_was_given() {
-    for length in [1, NAME_BYTES_MAX, 64] {
+    for length in [1, NAME_BYTES_MAX] {
         let mut line = Line::new();
         line.open(&mut nobody);
         let longest = Longest(length);

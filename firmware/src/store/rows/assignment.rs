@@ -60,19 +60,19 @@ impl Row for Assignment {
         refs: &mut impl References,
     ) -> Outcomes<Option<Self>> {
         let actor = read!(read_reference(Kind::Actor, &mut fixed, refs)?);
-        let retry_of = read!(fixed.name_or_none());
+        let retry_of = fixed.name_or_none();
         let (tag, process) = read!(read_head(&mut state, refs)?);
         let read = match (tag, process) {
             (0, None) => AssignmentState::Created { released: None },
             (1, None) => AssignmentState::Created {
-                released: Some((read!(state.attempt()), read!(state.token()))),
+                released: Some((state.attempt(), state.token())),
             },
             (2, Some(process)) => AssignmentState::Running(Attempt {
-                id: read!(state.attempt()),
-                token: read!(state.token()),
+                id: state.attempt(),
+                token: state.token(),
                 process,
-                lease_token: read!(state.token()),
-                since: read!(state.time()),
+                lease_token: state.token(),
+                since: state.time(),
                 expiry: Expiry::EarlierBoot,
             }),
             (3..=5, None) => AssignmentState::Finished(Finished {
@@ -81,12 +81,12 @@ impl Row for Assignment {
                     4 => Outcome::Blocked,
                     _ => Outcome::Failed,
                 },
-                attempt: read!(state.attempt()),
-                token: read!(state.token()),
-                by: if state.0.is_empty() {
+                attempt: state.attempt(),
+                token: state.token(),
+                by: if state.is_empty() {
                     FinishedBy::WorkerLost
                 } else {
-                    FinishedBy::Attempt(read!(state.digest()))
+                    FinishedBy::Attempt(state.digest())
                 },
             }),
             (6, None) => AssignmentState::Pruned,

@@ -35,8 +35,8 @@ impl Row for Gate {
         mut state: Reader<'_>,
         refs: &mut impl References,
     ) -> Outcomes<Option<Self>> {
-        let ledger = read!(fixed.ledger());
-        let kind = match read!(fixed.byte()) {
+        let ledger = fixed.ledger();
+        let kind = match fixed.byte() {
             0 => ClaimKind::Actor,
             1 => ClaimKind::Attempt,
             2 => ClaimKind::Message,
@@ -52,7 +52,7 @@ impl Row for Gate {
         let (0, None) = read!(read_head(&mut state, refs)?) else {
             return Ok(None);
         };
-        let high_water = read!(state.token_or_none());
+        let high_water = state.token_or_none();
         Ok(fixed.end(()).and(state.end(Self {
             name,
             binding,

@@ -38,12 +38,12 @@ fn read_lease(mut state: Reader<'_>, refs: &mut impl References) -> Outcomes<Opt
     let read = match read!(read_head(&mut state, refs)?) {
         (0, None) => LeaseState::Free { released: None },
         (1, Some(process)) => LeaseState::Free {
-            released: Some((process, read!(state.token()))),
+            released: Some((process, state.token())),
         },
         (2, Some(process)) => LeaseState::Held(Held {
             process,
-            token: read!(state.token()),
-            since: read!(state.time()),
+            token: state.token(),
+            since: state.time(),
             expiry: Expiry::EarlierBoot,
         }),
         _ => return Ok(None),

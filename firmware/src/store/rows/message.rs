@@ -21,15 +21,15 @@ fn write_last(last: &Last, out: &mut Writer) {
 fn read_last(from: &mut Reader<'_>, process: Option<ProcessId>) -> Option<Last> {
     Some(Last {
         process,
-        token: from.token()?,
-        act: match from.byte()? {
+        token: from.token(),
+        act: match from.byte() {
             0 => Act::GivenBack,
             1 => Act::Retried,
             2 => Act::Completed,
             3 => Act::DeadLettered,
             _ => return None,
         },
-        digest: from.digest()?,
+        digest: from.digest(),
     })
 }
 
@@ -96,19 +96,19 @@ impl Row for Message {
         mut state: Reader<'_>,
         refs: &mut impl References,
     ) -> Outcomes<Option<Self>> {
-        read!(fixed.number());
+        fixed.number();
         let recipient = read!(read_reference(Kind::Actor, &mut fixed, refs)?);
-        let content = read!(fixed.digest());
-        let priority = read!(Priority::new((read!(fixed.byte()) as i8).into()));
-        let retries_max = read!(read!(fixed.number()).try_into().ok());
-        let redrive_of = read!(fixed.name_or_none());
+        let content = fixed.digest();
+        let priority = read!(Priority::new((fixed.byte() as i8).into()));
+        let retries_max = fixed.small();
+        let redrive_of = fixed.name_or_none();
         let (tag, process) = read!(read_head(&mut state, refs)?);
-        let retries = read!(read!(state.number()).try_into().ok());
-        let deliveries = read!(read!(state.number()).try_into().ok());
-        let not_before = match read!(state.number()) {
+        let retries = state.small();
+        let deliveries = state.small();
+        let not_before = match state.number() {
             0 => None,
             epoch => {
-                let due = read!(state.time());
+                let due = state.time();
                 // A moment of an earlier boot says nothing now: what waited for it is due.
                 (epoch == u64::from(refs.epoch())).then_some(due)
             }
@@ -120,21 +120,21 @@ impl Row for Message {
             }),
             2 => MessageState::Claimed(Claimed {
                 process,
-                token: read!(state.token()),
-                lease_token: read!(state.token_or_none()),
-                since: read!(state.time()),
+                token: state.token(),
+                lease_token: state.token_or_none(),
+                since: state.time(),
                 expiry: Expiry::EarlierBoot,
             }),
             3 => MessageState::Done(read!(read_last(&mut state, process))),
             4 | 5 => MessageState::Dead(Dead {
-                cause: match read!(state.byte()) {
+                cause: match state.byte() {
                     0 => Cause::RetriesExhausted,
                     1 => Cause::WorkerLost,
                     2 => Cause::Holder,
                     3 => Cause::Operator,
                     _ => return Ok(None),
                 },
-                redriven_as: read!(state.name_or_none()),
+                redriven_as: state.name_or_none(),
                 last: if tag == 5 {
                     Some(read!(read_last(&mut state, process)))
                 } else {

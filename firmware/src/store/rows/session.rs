@@ -19,9 +19,9 @@ fn read_generation(from: &mut Reader<'_>, refs: &mut impl References) -> Outcome
     let host = read!(read_reference(Kind::Host, from, refs)?);
     Ok(Some(Generation {
         host,
-        incarnation: read!(from.incarnation()),
-        token: read!(from.token()),
-        host_token: read!(from.token()),
+        incarnation: from.incarnation(),
+        token: from.token(),
+        host_token: from.token(),
     }))
 }
 
@@ -74,22 +74,22 @@ impl Row for Session {
     ) -> Outcomes<Option<Self>> {
         let read = match read!(read_head(&mut state, refs)?) {
             (0, None) => SessionState::Free {
-                incarnation: read!(state.incarnation()),
+                incarnation: state.incarnation(),
                 released: None,
             },
             (1, None) => SessionState::Free {
-                incarnation: read!(state.incarnation()),
+                incarnation: state.incarnation(),
                 released: Some(read!(read_generation(&mut state, refs)?)),
             },
             (2, Some(process)) => SessionState::Claimed(Claim {
                 generation: read!(read_generation(&mut state, refs)?),
                 process,
-                since: read!(state.time()),
+                since: state.time(),
                 expiry: Expiry::EarlierBoot,
             }),
             (3, None) => {
                 let generation = read!(read_generation(&mut state, refs)?);
-                SessionState::Finished(generation, read!(state.digest()))
+                SessionState::Finished(generation, state.digest())
             }
             (4, None) => SessionState::Pruned,
             _ => return Ok(None),

@@ -69,7 +69,7 @@ for_all_bounds! { FlashStep<> as References {
             return Ok(None);
         }
         let fixed = self.read(Self::KEYS_OF.name(kind, number.into()), kind.place())?;
-        Ok(fixed.and_then(|fixed| Reader(&fixed).name()))
+        Ok(fixed.and_then(|fixed| Reader::new(&fixed).name()))
     }
 
     fn ordinal(&self) -> u64 {

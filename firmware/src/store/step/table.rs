@@ -123,9 +123,10 @@ for_all_bounds! { FlashStep<> {
     fn age_of(&mut self, row: usize) -> Outcomes<u64> {
         let fixed = self.read(Self::KEYS_OF.name(Kind::Message, row), Place::Message)?;
         let ordinal = fixed.as_ref().and_then(|fixed| {
-            let mut fixed = Reader(fixed);
+            let mut fixed = Reader::new(fixed);
             fixed.name()?;
-            fixed.number()
+            let ordinal = fixed.number();
+            fixed.so_far(ordinal)
         });
         ordinal.ok_or(corrupt(Place::Message))
     }
