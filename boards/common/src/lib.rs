@@ -8,6 +8,8 @@ mod outputs;
 mod serial;
 mod shared;
 mod station;
+#[cfg(target_os = "none")]
+mod tick;
 
 pub use board::{Chip, On, Parts};
 pub use flash::{Supplied, SuppliedError};
@@ -15,3 +17,5 @@ pub use outputs::{OUTPUTS, Outputs};
 pub use serial::Serial;
 pub use shared::Shared;
 pub use station::run;
+#[cfg(target_os = "none")]
+pub use tick::start_tick;

@@ -2,8 +2,6 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use cortex_m::peripheral::SYST;
-use cortex_m::peripheral::syst::SystClkSource;
 use embassy_nrf::buffered_uarte::{self, BufferedUarte};
 use embassy_nrf::config::{HfclkSource, LfclkSource};
 use embassy_nrf::gpio::{Level as PinLevel, Output, OutputDrive};
@@ -52,7 +50,7 @@ pub(crate) fn start() -> Option<(Flash, WatchdogHandle)> {
     PARTS.pins.put(Outputs::new([till, freezer, alarm], light, Level::Low));
 
     start_supply_warning();
-    start_tick(core.SYST);
+    keyfence_board::start_tick(core.SYST, PROCESSOR_HZ);
     let noise = Rng::new_blocking(chip.RNG);
     noise.set_bias_correction(true);
     NOISE.put(noise);
@@ -89,14 +87,6 @@ fn start_supply_warning() {
         pofcon.set_pof(true);
         pofcon.set_threshold(Threshold::V27);
     });
-}
-
-fn start_tick(mut tick: SYST) {
-    tick.set_clock_source(SystClkSource::Core);
-    tick.set_reload(PROCESSOR_HZ / 1_000 - 1);
-    tick.clear_current();
-    tick.enable_counter();
-    tick.enable_interrupt();
 }
 
 /// What the application runs on.

@@ -2,8 +2,6 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use cortex_m::peripheral::SYST;
-use cortex_m::peripheral::syst::SystClkSource;
 use embassy_stm32::gpio::{Level as PinLevel, Output, Speed};
 use embassy_stm32::pac;
 use embassy_stm32::pac::pwr::vals::Pls;
@@ -61,7 +59,7 @@ pub(crate) fn start() -> Option<(Flash, Watchdog)> {
         cr2.set_pls(Pls::V2_8);
         cr2.set_pvde(true);
     });
-    start_tick(core.SYST);
+    keyfence_board::start_tick(core.SYST, PROCESSOR_HZ);
     NOISE.put(Rng::new(chip.RNG, Interrupts));
 
     let received = cortex_m::singleton!(: [u8; 512] = [0; 512])?;
@@ -82,14 +80,6 @@ pub(crate) fn start() -> Option<(Flash, Watchdog)> {
     let mut watchdog = IndependentWatchdog::new(chip.IWDG, WATCHDOG_US);
     watchdog.unleash();
     Some((Supplied::new(EccFlash::new(chip.FLASH), is_power_failing), watchdog))
-}
-
-fn start_tick(mut tick: SYST) {
-    tick.set_clock_source(SystClkSource::Core);
-    tick.set_reload(PROCESSOR_HZ / 1_000 - 1);
-    tick.clear_current();
-    tick.enable_counter();
-    tick.enable_interrupt();
 }
 
 /// What the application runs on.

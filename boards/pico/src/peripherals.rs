@@ -1,7 +1,5 @@
 //! Clock, pins, serial port, flash, noise and watchdog of this board.
 
-use cortex_m::peripheral::SYST;
-use cortex_m::peripheral::syst::SystClkSource;
 use embassy_rp::clocks::RoscRng;
 use embassy_rp::flash::{self, Blocking};
 use embassy_rp::gpio::{Level as PinLevel, Output};
@@ -42,7 +40,7 @@ pub(crate) fn start() -> Option<(Flash, Watchdog)> {
     let light = Output::new(chip.PIN_25, PinLevel::Low);
     PARTS.pins.put(Outputs::new([till, freezer, alarm], light, Level::High));
 
-    start_tick(core.SYST);
+    keyfence_board::start_tick(core.SYST, embassy_rp::clocks::clk_sys_freq());
 
     let received = cortex_m::singleton!(: [u8; 512] = [0; 512])?;
     let to_send = cortex_m::singleton!(: [u8; 512] = [0; 512])?;
@@ -57,14 +55,6 @@ pub(crate) fn start() -> Option<(Flash, Watchdog)> {
     watchdog.start(WATCHDOG);
     let flash = flash::Flash::new_blocking(chip.FLASH);
     Some((Supplied::new(flash, is_power_failing), watchdog))
-}
-
-fn start_tick(mut tick: SYST) {
-    tick.set_clock_source(SystClkSource::Core);
-    tick.set_reload(embassy_rp::clocks::clk_sys_freq() / 1_000 - 1);
-    tick.clear_current();
-    tick.enable_counter();
-    tick.enable_interrupt();
 }
 
 /// What the application runs on.

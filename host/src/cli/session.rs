@@ -76,8 +76,9 @@ Examples:
     },
 }
 
+/// The claim that a call is made under.
 #[derive(Debug, Args)]
-struct GrantArgs {
+pub(super) struct GrantArgs {
     /// The session
     #[arg(value_parser = args::name)]
     session: Name,
@@ -96,7 +97,7 @@ struct GrantArgs {
 }
 
 impl GrantArgs {
-    fn grant(self) -> SessionGrant {
+    pub(super) fn grant(self) -> SessionGrant {
         let generation = Generation {
             host: self.host,
             incarnation: self.incarnation,

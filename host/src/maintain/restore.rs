@@ -7,8 +7,9 @@
 //! * **R3.** No name starts again at incarnation 1, not even one that the backup does not know.
 //! * **R4.** What the replaced ledger had finished stays finished, if it can be read ([`super::salvage`]).
 
+mod replaced;
+
 use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use keyfence_core::attempt::CloseLost;
@@ -19,7 +20,6 @@ use keyfence_core::session::{Claim, Session, SessionState};
 use keyfence_core::store::{Failure, Place, Table as _, Transaction as _};
 use keyfence_core::{Incarnation, LedgerId, Name, Reason, Refusal, Token, actor, attempt, host, mailbox};
 use rusqlite::Connection;
-use rusqlite::ffi::ErrorCode;
 
 use super::backup::{Pages, copy_database, of_backup, open_plain};
 use super::doctor::soundness;
@@ -27,15 +27,15 @@ use super::prune::{granted, subject_of};
 use super::salvage::{self, Carried};
 use super::{Progress, Stage};
 use crate::clock::{Clock as _, SystemClock};
-use crate::error::{Error, NOT_A_DATABASE, Outcome};
+use crate::error::{Error, Outcome};
 use crate::ledger::{Options, decided, told};
 use crate::store::connection::{Hooks, Identity, Owner, Source, settle};
 use crate::store::location::{self, Standing};
 use crate::store::lock::{Deadline, WriteLock};
-use crate::store::schema::APPLICATION_ID;
 use crate::store::step::cells::corrupt;
 use crate::store::step::head::Head;
 use crate::store::step::{SqliteStep, Texts, failed};
+use replaced::{Replaced, is_unreadable, keep_aside};
 
 /// How far incarnations jump, so that they pass all that were claimed since the backup.
 const INCARNATIONS: u64 = 1_000_000;
@@ -254,140 +254,6 @@ impl Drop for Draft {
     fn drop(&mut self) {
         self.remove();
     }
-}
-
-/// What stands where the backup shall go.
-pub(super) enum Replaced {
-    /// Nothing, or an empty file.
-    Nothing,
-    /// A ledger whose rows can be read, but for those that are named.
-    Readable(Box<(Connection, Head, Option<DamagedRows>)>),
-    /// A file that cannot be read as a ledger, and why.
-    Unreadable(String),
-}
-
-impl Replaced {
-    fn look(ledger: &Path, deadline: Deadline) -> Result<Self, Error> {
-        match fs::metadata(ledger) {
-            Ok(metadata) if metadata.len() > 0 => {}
-            Ok(_) => return Ok(Self::Nothing),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::Nothing),
-            Err(error) => return Err(location::storage(ledger, error)),
-        }
-        let source = Source::new(ledger, Owner::Keyfence, false);
-        let read = || -> Result<_, Error> {
-            let hooks = Hooks::default();
-            hooks.patience.set(Some(deadline));
-            let mut connection = source.connect(&hooks)?;
-            if source.identify(&connection)? == Identity::Empty {
-                return Ok(None);
-            }
-            source.prepare(&mut connection)?;
-            let head = Head::read(&connection)?;
-            hooks.patience.set(None);
-            Ok(Some((connection, head)))
-        };
-        let looked = read().and_then(|found| match found {
-            Some((connection, head)) => {
-                let rows = salvage::damaged(&connection)?;
-                Ok(Some((connection, head, rows)))
-            }
-            None => Ok(None),
-        });
-        match looked {
-            Ok(Some((connection, head, 0))) => Ok(Self::Readable(Box::new((connection, head, None)))),
-            Ok(Some((connection, _, rows))) => {
-                // Closed before the file is opened otherwise, so that no lock is dropped.
-                connection.close().map_err(|(_, error)| error)?;
-                let kept_as = keep_aside(ledger)?;
-                let Some((connection, head)) = read()? else {
-                    return Ok(Self::Nothing);
-                };
-                Ok(Self::Readable(Box::new((
-                    connection,
-                    head,
-                    Some(DamagedRows { rows, kept_as }),
-                ))))
-            }
-            Ok(None) => Ok(Self::Nothing),
-            Err(error) => is_unreadable(ledger, error).map(Self::Unreadable),
-        }
-    }
-
-    fn head(&self) -> Option<&Head> {
-        match self {
-            Self::Readable(old) => Some(&old.1),
-            Self::Nothing | Self::Unreadable(_) => None,
-        }
-    }
-}
-
-/// Why a ledger is beyond reading, or the error if it is not: it is merely busy, newer, or no ledger at all. What SQLite
-/// cannot read is taken for a ledger only if it is still marked as one.
-fn is_unreadable(ledger: &Path, error: Error) -> Result<String, Error> {
-    let broken = match &error {
-        Error::Damaged { .. } => true,
-        // What the file says is wrong; a system that is short of something now says nothing about the file.
-        Error::Sqlite(error) => matches!(
-            error.sqlite_error_code(),
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown)
-        ),
-        Error::Busy { .. }
-        | Error::LedgerMissing { .. }
-        | Error::LedgerReplaced { .. }
-        | Error::NotALedger { .. }
-        | Error::SchemaNewer { .. }
-        | Error::ReadOnly { .. }
-        | Error::PermissionDenied { .. }
-        | Error::Exists { .. }
-        | Error::Misuse { .. }
-        | Error::Backup { .. }
-        | Error::DiskFull
-        | Error::UnsafeLocation { .. }
-        | Error::SqliteTooOld { .. }
-        | Error::RequestMisused { .. }
-        | Error::HistoryRewound { .. }
-        | Error::Transaction { .. }
-        | Error::Io { .. }
-        | Error::Unknown(_)
-        | Error::Bug { .. } => false,
-    };
-    if broken && is_marked(ledger)? {
-        return Ok(error.to_string());
-    }
-    let unknown = broken || matches!(&error, Error::NotALedger { why, .. } if why == NOT_A_DATABASE);
-    Err(if unknown {
-        Error::NotALedger {
-            path: ledger.to_owned(),
-            why: format!(
-                "{NOT_A_DATABASE} that is marked as one; if it is what is left of the ledger, move it away first"
-            ),
-        }
-    } else {
-        error
-    })
-}
-
-/// Whether the file begins as a ledger's does (<https://sqlite.org/fileformat.html>, 1.3). No connection of this process
-/// has it open, so opening it drops no lock.
-fn is_marked(ledger: &Path) -> Result<bool, Error> {
-    let mut header = [0; 72];
-    let read = fs::File::open(ledger).and_then(|mut file| file.read_exact(&mut header));
-    match read {
-        Ok(()) => Ok(header.starts_with(b"SQLite format 3\0") && header.ends_with(&APPLICATION_ID.to_be_bytes())),
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(location::storage(ledger, error)),
-    }
-}
-
-/// Keeps a copy of a file that could not be read whole, before it is written over; returns where it is. No connection of
-/// this process has it open, so opening it drops no lock.
-fn keep_aside(ledger: &Path) -> Result<PathBuf, Error> {
-    let mut aside = ledger.as_os_str().to_owned();
-    aside.push(format!("-unreadable-{}", SystemClock.now().as_ms()));
-    let aside = PathBuf::from(aside);
-    fs::copy(ledger, &aside).map_err(|error| location::storage(&aside, error))?;
-    Ok(aside)
 }
 
 /// The token that all later ones lie above; `None` where no later one would be left.

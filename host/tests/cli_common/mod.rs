@@ -313,3 +313,28 @@ pub(crate) fn finish(mut child: Child) -> Output {
     }
     child.wait_with_output().unwrap()
 }
+
+/// The file as plain SQLite, past everything that keyfence checks.
+#[track_caller]
+pub(crate) fn change(shop: &Shop, sql: &str) {
+    let raw = rusqlite::Connection::open(shop.ledger()).unwrap();
+    raw.execute_batch("PRAGMA ignore_check_constraints = on; PRAGMA foreign_keys = off;")
+        .unwrap();
+    raw.execute_batch(sql).unwrap();
+}
+
+/// The names of all files in a folder, in order.
+pub(crate) fn files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The sentence of a refusal or an error.
+#[track_caller]
+pub(crate) fn reason(json: &Value) -> &str {
+    json["reason"].as_str().unwrap()
+}

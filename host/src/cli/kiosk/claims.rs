@@ -8,14 +8,14 @@ use keyfence::core::actor::{Acquire, ActorGrant};
 use keyfence::core::gate::ClaimKind;
 use keyfence::core::host::{HostGrant, Proof, Register};
 use keyfence::core::lease::{LeaseGrant, Released, Revoked};
-use keyfence::core::session::{ClaimSession, Generation, SessionGrant, SessionState};
+use keyfence::core::session::{ClaimSession, SessionGrant, SessionState};
 use keyfence::core::store::Place;
-use keyfence::core::{Incarnation, Name, Token, Ttl};
+use keyfence::core::{Name, Token, Ttl};
 use keyfence::kiosk::{KioskError, Leased, Row};
 
 use super::super::exit::{Answered, Failure, Status};
 use super::super::output::Answer;
-use super::super::{ByProcess, Context, args};
+use super::super::{ByProcess, Context, args, session};
 use super::at::{At, Called};
 
 /// Actor leases on the kiosk
@@ -178,7 +178,7 @@ Examples:
       --token 2 --host-token 1 --emulator kiosk-a.flash")]
     Release {
         #[command(flatten)]
-        grant: SessionArgs,
+        grant: session::GrantArgs,
         #[command(flatten)]
         at: At,
     },
@@ -189,7 +189,7 @@ Examples:
       --token 2 --host-token 1 --result sold --emulator kiosk-a.flash")]
     Finish {
         #[command(flatten)]
-        grant: SessionArgs,
+        grant: session::GrantArgs,
         /// A result, kept with it, at most 64 bytes
         #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
         result: std::ffi::OsString,
@@ -225,37 +225,6 @@ struct LeaseArgs {
 impl LeaseArgs {
     fn grant<K: keyfence::core::lease::Kind>(self) -> LeaseGrant<K> {
         LeaseGrant::presented(self.name, self.by.process, self.token)
-    }
-}
-
-#[derive(Debug, Args)]
-struct SessionArgs {
-    /// The session
-    #[arg(value_parser = args::name)]
-    session: Name,
-    /// The host that claimed it
-    #[arg(long, value_parser = args::name)]
-    host: Name,
-    /// The incarnation that your claim was granted
-    #[arg(long, value_name = "N", value_parser = args::incarnation)]
-    incarnation: Incarnation,
-    /// The token that your claim was granted
-    #[arg(long, value_parser = args::token)]
-    token: Token,
-    /// The token of the host lease that your claim descends from
-    #[arg(long, value_name = "TOKEN", value_parser = args::token)]
-    host_token: Token,
-}
-
-impl SessionArgs {
-    fn grant(self) -> SessionGrant {
-        let generation = Generation {
-            host: self.host,
-            incarnation: self.incarnation,
-            token: self.token,
-            host_token: self.host_token,
-        };
-        SessionGrant::presented(self.session, generation)
     }
 }
 
