@@ -49,7 +49,7 @@ reasons! {
     /// The actor's lease is gone, lapsed, or carries another token or process.
     ActorLeaseLost => "actor_lease_lost", "stop this work, then acquire the actor again";
     /// There is no such assignment.
-    AssignmentMissing => "assignment_missing", "create the assignment first";
+    AssignmentMissing => "assignment_missing", "check the id, or create that assignment first";
     /// An assignment of this id exists with other content.
     AssignmentExists => "assignment_exists", "choose another id";
     /// The assignment belongs to another actor.
@@ -89,13 +89,13 @@ reasons! {
     /// The session is finished.
     SessionFinished => "session_finished", "use a session of another name";
     /// The grant is not that of the session's current, live claim.
-    SessionClaimStale => "session_claim_stale", "drop this result; claim the session again, under a live host lease";
+    SessionClaimStale => "session_claim_stale", "drop this result; where the session is not finished claim it again, under a live host lease";
     /// The token lies below the gate's high-water mark, or above everything that its ledger minted.
     Fenced => "fenced", "stop: a newer claim has passed this gate";
     /// The gate is bound to another ledger, kind or name.
     GateMismatch => "gate_mismatch", "use the gate of this claim, or rebind it";
     /// A first or greater token cannot be admitted while the gate's ledger is unreadable.
-    LedgerUnreadable => "ledger_unreadable", "make the ledger readable, then ask again";
+    LedgerUnreadable => "ledger_unreadable", "see that the ledger is there and readable, then ask again";
 }
 
 impl fmt::Display for Reason {

@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use keyfence_core::Decision;
 use keyfence_core::store::{Corrupt, Failure};
+use keyfence_core::{Decision, LedgerId};
 use rusqlite::ffi::{self, ErrorCode};
 
 /// What a call ends with: granted, refused, or an [`Error`] (then nothing was decided, save for [`Error::Unknown`]).
@@ -108,6 +108,16 @@ pub enum Error {
         /// Why not.
         what: String,
     },
+    /// A backup is the copy of another ledger than the one it would replace.
+    #[error("{} is a copy of another ledger, {of}, and would replace {instead_of}", .path.display())]
+    OtherLedger {
+        /// Which backup.
+        path: PathBuf,
+        /// The ledger that it is a copy of.
+        of: LedgerId,
+        /// The ledger that is there.
+        instead_of: LedgerId,
+    },
     /// A backup failed to be read or written. The ledger is as it was.
     #[error("the backup {}: {source}", .path.display())]
     Backup {
@@ -202,6 +212,7 @@ impl Error {
             Self::PermissionDenied { .. } => "permission_denied",
             Self::Exists { .. } => "exists",
             Self::Misuse { .. } => "usage",
+            Self::OtherLedger { .. } => "other_ledger",
             Self::Backup { source, .. } => source.name(),
             Self::DiskFull => "disk_full",
             Self::UnsafeLocation { .. } => "unsafe_location",
@@ -248,6 +259,7 @@ impl Error {
             }
             Self::Exists { .. } => "name a new file: nothing is ever written over".into(),
             Self::Misuse { .. } => "see `--help`".into(),
+            Self::OtherLedger { .. } => "use a backup of this ledger, or restore that one at a path of its own".into(),
             Self::Backup { path, source } => next_of_backup(path, source),
             Self::DiskFull => "free some space on that disk, then ask again".into(),
             Self::UnsafeLocation { .. } => {
@@ -290,6 +302,7 @@ impl Error {
             | Self::PermissionDenied { .. }
             | Self::Exists { .. }
             | Self::Misuse { .. }
+            | Self::OtherLedger { .. }
             | Self::UnsafeLocation { .. }
             | Self::SqliteTooOld { .. }
             | Self::RequestMisused { .. }
@@ -315,6 +328,7 @@ fn next_of_backup(path: &Path, source: &Error) -> String {
         | Error::PermissionDenied { .. }
         | Error::Exists { .. }
         | Error::Misuse { .. }
+        | Error::OtherLedger { .. }
         | Error::Backup { .. }
         | Error::DiskFull
         | Error::UnsafeLocation { .. }

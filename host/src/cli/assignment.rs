@@ -71,7 +71,10 @@ impl Assignment {
                 let ledger = context.open(Access::Create)?;
                 let mut call = context.call(&ledger, &by.caller(None));
                 let decision = call.assignment_create(&ask)?;
-                let done = decided(decision, || format!("create assignment `{}`", ask.id))?;
+                let done = decided(decision, || match &ask.retry_of {
+                    Some(retried) => format!("create assignment `{}` as a retry of `{retried}`", ask.id),
+                    None => format!("create assignment `{}`", ask.id),
+                })?;
                 let answer = Answer::done(done)
                     .with("assignment", ask.id.as_str())
                     .with("actor", ask.actor.as_str())

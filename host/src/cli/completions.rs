@@ -10,10 +10,15 @@ use super::{Context, command};
 /// Print completions for a shell
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Write it into a folder that the shell reads and start a new shell. The folder
+has to be there first (mkdir -p). zsh reads the folders of its $fpath.
+
 Examples:
   keyfence completions bash \\
       > ~/.local/share/bash-completion/completions/keyfence
-  keyfence completions fish > ~/.config/fish/completions/keyfence.fish")]
+  keyfence completions fish > ~/.config/fish/completions/keyfence.fish
+  keyfence completions zsh > ~/.zfunc/_keyfence
+      # with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc")]
 pub(crate) struct Completions {
     /// The shell
     shell: Shell,

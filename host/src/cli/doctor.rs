@@ -39,7 +39,7 @@ impl Doctor {
         let worst = report.worst();
         let status = match worst {
             Severity::Sound | Severity::Warning => Status::Done,
-            Severity::Damage => Status::Failed,
+            Severity::Error | Severity::Damage => Status::Failed,
         };
         let output = context.output();
         if output.is_json() {
@@ -56,9 +56,9 @@ impl Doctor {
                         .into_value()
                 })
                 .collect();
-            let answer = match damage(&report) {
+            let answer = match failing(&report) {
                 None => Answer::new("done"),
-                Some(finding) => Answer::error(finding.error.unwrap_or("damaged"), &finding.what, &finding.next),
+                Some((finding, error)) => Answer::error(error, &finding.what, &finding.next),
             };
             let answer = answer
                 .with("worst", word(worst))
@@ -72,9 +72,8 @@ impl Doctor {
                 let mark = match finding.severity {
                     Severity::Sound => paint.good("ok     "),
                     Severity::Warning => paint.warn("warning"),
-                    Severity::Damage if finding.error == Some("damaged") => paint.bad("DAMAGE "),
-                    // It cannot be looked at, which is another matter.
-                    Severity::Damage => paint.bad("ERROR  "),
+                    Severity::Error => paint.bad("ERROR  "),
+                    Severity::Damage => paint.bad("DAMAGE "),
                 };
                 text.push_str(&format!("{mark}  {}: {}\n", finding.topic, finding.what));
                 if !finding.next.is_empty() {
@@ -91,14 +90,17 @@ const fn word(severity: Severity) -> &'static str {
     match severity {
         Severity::Sound => "sound",
         Severity::Warning => "warning",
+        Severity::Error => "error",
         Severity::Damage => "damage",
     }
 }
 
-/// The first finding of damage: it is what the others may follow from.
-fn damage(report: &keyfence::Report) -> Option<&keyfence::Finding> {
+/// The first of the worst findings that are errors: it is what the others may follow from.
+fn failing(report: &keyfence::Report) -> Option<(&keyfence::Finding, &'static str)> {
+    let worst = report.worst();
     report
         .findings
         .iter()
-        .find(|finding| finding.severity == Severity::Damage)
+        .filter(|finding| finding.severity == worst)
+        .find_map(|finding| Some((finding, finding.error?)))
 }

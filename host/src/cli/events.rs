@@ -85,6 +85,7 @@ fn follow(context: &Context, ledger: &Ledger, since: u64) -> Answered {
             Duration::ZERO
         };
         last = events.pop().or(last);
+        context.output().check_reader()?;
         if interrupt.wait(nap)?.is_some() {
             return Ok::<_, Failure>(Status::Done);
         }

@@ -178,9 +178,14 @@ fn admit(
 ) -> Result<(Answer, Status), Failure> {
     let file = file_gate(context, gate);
     file.name()?;
-    let asked = || format!("pass gate `{}` with token {token}", gate.display());
     // A ledger that cannot be read still admits the token that is the mark already, and no other.
-    let ledger = context.open(Access::Read).ok();
+    let opened = context.open(Access::Read);
+    let blind = match &opened {
+        Err(Failure::Ledger(error)) => format!(" ({error})"),
+        Ok(_) | Err(_) => String::new(),
+    };
+    let asked = || format!("pass gate `{}` with token {token}{blind}", gate.display());
+    let ledger = opened.ok();
     let ledger_id = match &ledger {
         Some(ledger) => ledger.id(),
         None => match file.show()? {

@@ -16,6 +16,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use keyfence::core::attempt::Done;
 use keyfence::core::gate::Binding;
 use keyfence::core::{Name, Refusal, TimeMs, Token};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value, json};
 
 use super::exit::Mismatch;
@@ -121,6 +122,17 @@ impl Output {
             writeln!(out, "{text}")?;
         }
         out.flush()
+    }
+
+    /// Fails as a write would when nobody reads standard output any more, for who waits with nothing to write.
+    pub(crate) fn check_reader(&self) -> io::Result<()> {
+        let stdout = io::stdout();
+        let mut output = [PollFd::new(&stdout, PollFlags::empty())];
+        poll(&mut output, Some(&Timespec::default()))?;
+        if output[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        Ok(())
     }
 
     /// A list with these columns: the heading, and the field it shows.

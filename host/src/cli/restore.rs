@@ -64,8 +64,7 @@ impl Restore {
                     .with("replaced", "readable")
                     .with("kept_rows", kept_rows)
                     .with("dropped_rows", dropped.rows)
-                    .with("dropped_events", dropped.events)
-                    .with("dropped_tokens", dropped.tokens);
+                    .with("dropped_events", dropped.events);
                 match damaged {
                     Some(damaged) => {
                         let kept_as = damaged.kept_as.display().to_string();

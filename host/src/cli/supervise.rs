@@ -62,6 +62,7 @@ impl Supervise {
                 }
                 Err(failure) => return Err(failure),
             }
+            context.output().check_reader()?;
             if interrupt.wait(self.interval)?.is_some() {
                 return Ok(Status::Done);
             }

@@ -35,6 +35,7 @@ pub fn backup(ledger: &Ledger, to: &Path, progress: &mut dyn FnMut(Progress)) ->
             what: format!("{} is the name of one of the ledger's own files", to.display()),
         });
     }
+    location::check_length(to)?;
     let is_free = || match std::fs::symlink_metadata(to) {
         Ok(_) => Err(Error::Exists { path: to.to_owned() }),
         Err(_) => Ok(()),

@@ -34,7 +34,9 @@ pub enum Severity {
     Sound,
     /// To be known or changed.
     Warning,
-    /// The ledger is damaged or cannot be used.
+    /// It could not be looked at, or the ledger cannot be used as it lies; this says nothing about damage.
+    Error,
+    /// The ledger is damaged.
     Damage,
 }
 
@@ -45,7 +47,7 @@ pub struct Finding {
     pub severity: Severity,
     /// A stable word for what was looked at.
     pub topic: &'static str,
-    /// The stable name of the error that it is, where it is damage: what every other call on this ledger answers with.
+    /// The stable name of the error that it is, where it is one: what every other call on this ledger answers with.
     pub error: Option<&'static str>,
     /// What was found.
     pub what: String,
@@ -93,13 +95,15 @@ impl Report {
 
     fn fail(&mut self, topic: &'static str, error: &Error) {
         // It is the doctor who is asked.
-        let next = if matches!(error, Error::Damaged { .. }) {
-            "restore a backup: `keyfence restore`".into()
+        let (severity, next) = if matches!(error, Error::Damaged { .. }) {
+            (Severity::Damage, "restore a backup: `keyfence restore`".into())
+        } else if matches!(error, Error::Sqlite(_)) {
+            (Severity::Error, "look at what SQLite says, then ask again".into())
         } else {
-            error.next()
+            (Severity::Error, error.next())
         };
         self.findings.push(Finding {
-            severity: Severity::Damage,
+            severity,
             topic,
             error: Some(error.name()),
             what: error.to_string(),

@@ -80,8 +80,6 @@ pub struct Dropped {
     pub rows: u64,
     /// Events since the backup.
     pub events: u64,
-    /// Tokens that were minted since the backup, whether or not their claims had ended.
-    pub tokens: u64,
 }
 
 /// What a restore did.
@@ -108,7 +106,7 @@ pub struct Restored {
 /// Others wait for the ledger's lock meanwhile. Interrupted, it has changed nothing or everything.
 ///
 /// # Errors
-/// [`Error::Backup`] with what is wrong with the backup, also when it is a copy of another ledger; [`Error::Misuse`] when it
+/// [`Error::Backup`] with what is wrong with the backup; [`Error::OtherLedger`]; [`Error::Misuse`] when it
 /// is the ledger itself; [`Error::NotALedger`] when `ledger` is something else, which is left alone; [`Error::Busy`]; other
 /// [`Error`]s. Then the ledger is as it was. Refuses with [`Reason::TokenExhausted`] where no token would be left.
 pub fn restore(
@@ -132,12 +130,11 @@ pub fn restore(
     if let Some(head) = replaced.head()
         && head.ledger != before.ledger
     {
-        let why = format!(
-            "it is a copy of another ledger, {}, and would replace {}",
-            before.ledger, head.ledger
-        );
-        let path = backup.to_owned();
-        return Err(of_backup(backup, Error::NotALedger { path, why }));
+        return Err(Error::OtherLedger {
+            path: backup.to_owned(),
+            of: before.ledger,
+            instead_of: head.ledger,
+        });
     }
     let Some(floor) = floor(&before, replaced.head(), above) else {
         return Ok(Err(Refusal::new(Reason::TokenExhausted)));
@@ -156,7 +153,6 @@ pub fn restore(
             dropped: Dropped {
                 rows: carried.dropped,
                 events: old.1.event_seq.saturating_sub(before.event_seq),
-                tokens: number(old.1.last_token).saturating_sub(number(before.last_token)),
             },
         },
         Replaced::Unreadable(why) => Lost::Unreadable {
@@ -200,10 +196,6 @@ fn look_at_both(ledger: &Path, backup: &Path, options: &Options) -> Result<(), E
         }
     }
     location::bar_to_writing(ledger).map_or(Ok(()), Err)
-}
-
-fn number(token: Option<Token>) -> u64 {
-    token.map_or(0, Token::get)
 }
 
 /// The file beside the ledger in which the restore is prepared; gone when it is dropped.

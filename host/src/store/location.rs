@@ -73,8 +73,35 @@ pub(crate) enum Standing {
     File,
 }
 
+/// What the longest name of a file beside a ledger adds to the ledger's own: the journal of the draft of a restore.
+const BESIDE_BYTES: usize = "-restoring-journal".len();
+/// The longest name of a file (`NAME_MAX`, `limits.h`).
+const NAME_BYTES: usize = 255;
+/// The longest path that SQLite opens (`MAX_PATHNAME`, `os_unix.c`).
+const PATH_BYTES: usize = 512;
+
+/// Refuses a path that is too long for the files beside it, before anything is made there.
+pub(crate) fn check_length(path: &Path) -> Result<(), Error> {
+    let name = path.file_name().map_or(0, |name| name.len());
+    let whole = literal(path)?.as_os_str().len();
+    let (what, bytes, limit) = if name > NAME_BYTES - BESIDE_BYTES {
+        ("name", name, NAME_BYTES - BESIDE_BYTES)
+    } else if whole > PATH_BYTES - BESIDE_BYTES {
+        ("path", whole, PATH_BYTES - BESIDE_BYTES)
+    } else {
+        return Ok(());
+    };
+    Err(Error::Misuse {
+        what: format!(
+            "the {what} of the file {} has {bytes} bytes, and {limit} is the limit",
+            path.display()
+        ),
+    })
+}
+
 /// Looks without opening anything.
 pub(crate) fn standing(path: &Path) -> Result<Standing, Error> {
+    check_length(path)?;
     let other = |why: &str| Error::NotALedger {
         path: path.to_owned(),
         why: why.to_owned(),

@@ -30,7 +30,7 @@ fn damage(bench: &Bench) -> String {
     let found: Vec<String> = report
         .findings
         .iter()
-        .filter(|finding| finding.severity == Severity::Damage)
+        .filter(|finding| finding.severity >= Severity::Error)
         .map(|finding| format!("{}: {}", finding.topic, finding.what))
         .collect();
     assert!(!found.is_empty(), "{report:#?}");
@@ -264,11 +264,7 @@ fn a_backup_restores_with_every_claim_voided_and_greater_tokens() {
     // The actor's lease, the attempt, the claim on m-4, the host, the session s-3.
     assert_eq!(restored.voided, 5);
     // m-3 was completed; m-6 was sent and is gone. Since the backup: claimed, completed, claimed, sent.
-    let dropped = Dropped {
-        rows: 1,
-        events: 4,
-        tokens: 2,
-    };
+    let dropped = Dropped { rows: 1, events: 4 };
     assert_eq!(
         restored.lost,
         Lost::Readable {
@@ -491,7 +487,7 @@ fn a_backup_of_another_ledger_or_a_damaged_one_changes_nothing() {
     backup(&stranger, &copy, &mut |_| ()).unwrap();
     let before = ledger.counter().unwrap();
     let error = restore(&bench.path(), &copy, None, &bench.options(), &mut |_| ()).unwrap_err();
-    assert_eq!(error.name(), "not_a_ledger");
+    assert_eq!(error.name(), "other_ledger");
 
     let damaged = bench.folder.path().join("damaged.db");
     backup(&ledger, &damaged, &mut |_| ()).unwrap();

@@ -92,7 +92,7 @@ pub fn diagnose(ledger: &Ledger) -> Result<(), String> {
     let damage = report
         .findings
         .iter()
-        .find(|finding| finding.severity == Severity::Damage);
+        .find(|finding| finding.severity >= Severity::Error);
     match damage {
         Some(finding) => Err(format!("doctor: {}: {}", finding.topic, finding.what)),
         None => Ok(()),

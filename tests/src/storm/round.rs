@@ -276,7 +276,7 @@ impl Round<'_> {
         for finding in report.findings {
             match finding.severity {
                 Severity::Sound | Severity::Warning => {}
-                Severity::Damage => {
+                Severity::Error | Severity::Damage => {
                     self.report
                         .failures
                         .push(format!("doctor: {}: {}", finding.topic, finding.what));

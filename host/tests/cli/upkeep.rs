@@ -1,13 +1,13 @@
 //! What an operator meets when something is not as it should be: damage, files that must not be written over, gates,
 //! restores, and texts that say which file is meant.
 
-mod cli_common;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use cli_common::{A, B, Running, Shop, change, files, ordinary, permissions_bind, reason, reply, signal, wait_until};
+use crate::support::{
+    A, B, Running, Shop, change, files, ordinary, permissions_bind, reason, reply, signal, wait_until,
+};
 use serde_json::Value;
 
 fn mode(path: &Path) -> u32 {
@@ -342,7 +342,7 @@ fn a_busy_gate_is_not_called_a_ledger() {
                 .args(admit.split_whitespace())
                 .args(["--", "sh", "-c", "echo > inside; sleep 30"]),
         );
-    cli_common::wait_for(&shop.path("inside"));
+    crate::support::wait_for(&shop.path("inside"));
     let error = shop.ask(&format!("--timeout 20ms {admit}")).error("busy");
     assert!(reason(&error).starts_with("the gate door.gate was busy"), "{error}");
     signal(inside.id(), "TERM");

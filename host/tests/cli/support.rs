@@ -1,5 +1,4 @@
 //! A shop with a ledger of its own, for tests of the real command.
-#![expect(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
 pub(crate) mod shell_run;
 

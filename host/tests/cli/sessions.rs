@@ -1,8 +1,6 @@
 //! The rows of hosts and sessions: success, refusal and bad input of each.
 
-mod cli_common;
-
-use cli_common::{A, B, Shop};
+use crate::support::{A, B, Shop};
 
 #[test]
 fn a_host_speaks_through_one_process() {

@@ -1,14 +1,12 @@
 //! Ledgers that are broken, out of reach or in use: a named error, what to do, and nothing written.
 
-mod cli_common;
-
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cli_common::{A, B, Shop, skip};
+use crate::support::{A, B, Shop, skip};
 
 /// A ledger that has been used, checkpointed into its file.
 fn used() -> Shop {
@@ -135,7 +133,7 @@ fn a_ledger_on_a_full_disk_says_so_and_keeps_what_it_has() {
         .args(["mailbox", "send", "--to", "crew", "--id", "m2", &body[..100_000]])
         .output()
         .unwrap();
-    let reply = cli_common::reply(&output);
+    let reply = crate::support::reply(&output);
     assert_eq!(reply.status, 1, "{}", reply.json);
     assert_eq!(shop.ask("mailbox show m1").json["state"], "CLAIMED");
     assert_eq!(shop.ask("mailbox show m2").json["known"], false);
@@ -204,9 +202,10 @@ fn a_small_tmpfs_is_a_full_disk() {
     drop(reader);
     // Nobody has it open, and there is no room at all: not even SQLite's shared index can be made.
     fill(&mount);
-    let opened = [ask("status"), ask("mailbox send --to crew late")];
+    let opened = [ask("status"), ask("mailbox send --to crew late"), ask("doctor")];
     let unmounted = Command::new("umount").arg(&mount).status().unwrap();
     assert!(unmounted.success());
+    assert_eq!(opened[2].json["worst"], "error", "no damage was seen");
     for reply in opened {
         reply.error("disk_full");
     }

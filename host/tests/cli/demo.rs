@@ -1,8 +1,6 @@
 //! The three exercises: what they have to show, key by key.
 
-mod cli_common;
-
-use cli_common::{Shop, reply};
+use crate::support::{Shop, reply};
 use serde_json::{Value, json};
 
 #[test]

@@ -1,8 +1,6 @@
 //! The mailbox rows of the table: success, refusal and bad input of each.
 
-mod cli_common;
-
-use cli_common::{A, B, Shop};
+use crate::support::{A, B, Shop};
 
 #[test]
 fn a_message_has_one_worker_at_a_time() {
@@ -147,7 +145,7 @@ fn claim_next_waits_for_a_message() {
         .spawn()
         .unwrap();
     shop.ask("mailbox send --to crew --id m1 vanilla").done();
-    let reply = cli_common::reply(&cli_common::finish(waiting));
+    let reply = crate::support::reply(&crate::support::finish(waiting));
     assert_eq!((reply.status, reply.json[0]["message"].as_str()), (0, Some("m1")));
     let empty = shop.ask("mailbox claim-next --as crew --wait 20ms");
     assert_eq!((empty.status, empty.json), (0, serde_json::json!([])));

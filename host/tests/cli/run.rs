@@ -1,12 +1,10 @@
 //! What `keyfence run` promises, with real programs, real signals and real time: leases of a second or two.
 
-mod cli_common;
-
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use cli_common::shell_run::{ended, nothing_is_held, ran, report, run, start};
-use cli_common::{A, Shop, finish, reply, runs, signal, skip, wait_for, wait_until};
+use crate::support::shell_run::{ended, nothing_is_held, ran, report, run, start};
+use crate::support::{A, Shop, finish, reply, runs, signal, skip, wait_for, wait_until};
 use serde_json::Value;
 
 #[test]

@@ -1,14 +1,12 @@
 //! Every command on every kind of broken ledger: the same file gets the same answer from all of them, and nothing is
 //! written, neither into it nor beside it.
 
-mod cli_common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use cli_common::{A, Shop, ordinary, permissions_bind};
+use crate::support::{A, Shop, ordinary, permissions_bind};
 
 /// What a command does with a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +94,7 @@ fn commands() -> Vec<(String, Does)> {
 
 #[test]
 fn every_command_is_in_the_table() {
-    let help = include_str!("cli_help.txt");
+    let help = include_str!("help.txt");
     let known: Vec<String> = commands().into_iter().map(|(command, _)| command).collect();
     let mut missing = Vec::new();
     for section in help.split("$ keyfence ").skip(1) {
@@ -340,7 +338,7 @@ fn try_all(shop: &Shop, good: &[u8], way: &Broken) -> Vec<String> {
                 "../good.db" => backup.as_os_str(),
                 word => word.as_ref(),
             }));
-        let reply = cli_common::reply(&ordinary(call).output().unwrap());
+        let reply = crate::support::reply(&ordinary(call).output().unwrap());
 
         let expected = match does {
             Does::Reads => way.reads,
@@ -399,7 +397,7 @@ fn a_backup_that_is_broken_is_named_as_the_backup() {
         let before = fs::read(shop.ledger()).unwrap();
         let mut call = shop.command();
         call.args(["--json", "restore", "broken.db"]);
-        let reply = cli_common::reply(&ordinary(call).output().unwrap());
+        let reply = crate::support::reply(&ordinary(call).output().unwrap());
         let _ = fs::remove_file(&broken);
         let Some(error) = way.reads else {
             reply.done();

@@ -1,11 +1,9 @@
 //! What every call has in common: options, arguments, environment, output, and what it does to a ledger that is not there.
 
-mod cli_common;
-
 use std::io::Write as _;
 use std::process::Stdio;
 
-use cli_common::{A, Shop, finish, reply};
+use crate::support::{A, Shop, finish, reply};
 
 #[test]
 fn wrong_arguments_are_wrong_usage_before_the_ledger_is_touched() {
@@ -350,6 +348,47 @@ fn a_reader_that_goes_away_is_no_failure() {
         assert_eq!(output.status.code(), Some(0), "{arguments:?} {output:?}");
         assert!(output.stderr.is_empty(), "{arguments:?} {output:?}");
     }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_what_waits_for_news() {
+    for waiting in ["events --follow", "supervise --interval 20ms"] {
+        let shop = Shop::open();
+        let mut command = shop.command();
+        command.args(waiting.split(' ')).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(finish(child).status.code(), Some(0), "{waiting}");
+    }
+}
+
+#[test]
+fn a_name_too_long_for_the_files_beside_it_leaves_nothing() {
+    let shop = Shop::new();
+    let (fits, long) = ("l".repeat(237), "l".repeat(238));
+    let usage = shop.ask_with(&["--ledger", &long, "init"]).wrong_usage();
+    assert!(
+        usage["reason"]
+            .as_str()
+            .unwrap()
+            .ends_with("has 238 bytes, and 237 is the limit"),
+        "{usage}"
+    );
+    let deep = format!("{}x.db", format!("{}/", "d".repeat(100)).repeat(5));
+    std::fs::create_dir_all(shop.path(&deep).parent().unwrap()).unwrap();
+    let usage = shop.ask_with(&["--ledger", &deep, "init"]).wrong_usage();
+    assert!(
+        usage["reason"].as_str().unwrap().contains("the path of the file"),
+        "{usage}"
+    );
+    assert!(!shop.path(&deep).exists());
+    shop.ask_with(&["--ledger", &fits, "init"]).done();
+    shop.ask_with(&["--ledger", &fits, "backup", "copy.db"]).done();
+    shop.ask_with(&["--ledger", &fits, "backup", &long]).wrong_usage();
+    shop.ask_with(&["--ledger", &fits, "restore", "copy.db"]).done();
+    let folders = std::fs::read_dir(shop.path("")).unwrap();
+    let named = folders.filter(|entry| entry.as_ref().unwrap().file_name().len() > 237 + "-lock".len());
+    assert_eq!(named.count(), 0);
 }
 
 #[test]

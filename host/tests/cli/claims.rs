@@ -1,8 +1,6 @@
 //! The rows of actors, assignments and attempts, revocation and request ids: success, refusal and bad input of each.
 
-mod cli_common;
-
-use cli_common::{A, B, Shop};
+use crate::support::{A, B, Shop};
 
 #[test]
 fn an_actor_has_one_process_at_a_time() {
@@ -113,8 +111,13 @@ fn an_assignment_is_created_once() {
     shop.ask("assignment create close --actor other")
         .refused("assignment_exists");
     shop.ask("assignment create again --actor crew --retry-of close").done();
-    shop.ask("assignment create third --actor crew --retry-of nothing")
+    let refused = shop
+        .ask("assignment create third --actor crew --retry-of nothing")
         .refused("assignment_missing");
+    assert_eq!(
+        refused["reason"],
+        "create assignment `third` as a retry of `nothing`: assignment missing"
+    );
     let shown = shop.ask("assignment show again").json;
     assert_eq!(
         (shown["state"].as_str(), shown["retry_of"].as_str()),

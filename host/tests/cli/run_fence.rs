@@ -1,11 +1,9 @@
 //! What becomes of a `keyfence run` that loses its authority: stalled, superseded, revoked, killed.
 
-mod cli_common;
-
 use std::time::{Duration, Instant};
 
-use cli_common::shell_run::{ended, nothing_is_held, start};
-use cli_common::{B, Shop, runs, signal, wait_for, wait_until};
+use crate::support::shell_run::{ended, nothing_is_held, start};
+use crate::support::{B, Shop, runs, signal, wait_for, wait_until};
 
 /// Holds the ledger's write lock from outside, so that no renewal gets through.
 fn lock_the_ledger(shop: &Shop) -> rusqlite::Connection {

@@ -1,10 +1,8 @@
 //! The operator's rows: supervise, status, events, doctor, backup, restore, prune, gate.
 
-mod cli_common;
-
 use std::process::Stdio;
 
-use cli_common::{A, B, Running, Shop, finish, reply, signal, wait_for, wait_until};
+use crate::support::{A, B, Running, Shop, finish, reply, signal, wait_for, wait_until};
 use serde_json::{Value, json};
 
 /// A shop with one of everything in use.
@@ -306,7 +304,9 @@ fn without_its_ledger_a_gate_admits_only_its_mark() {
     admit(4).done();
     std::fs::rename(shop.ledger(), shop.path("away.db")).unwrap();
     admit(4).done();
-    admit(5).refused("ledger_unreadable");
+    let refused = admit(5).refused("ledger_unreadable");
+    let reason = refused["reason"].as_str().unwrap();
+    assert!(reason.contains("(there is no ledger at keyfence.db)"), "{reason}");
     admit(3).refused("fenced");
     shop.ask("gate admit new.gate --for session:chat --token 4")
         .refused("ledger_unreadable");

@@ -1,7 +1,5 @@
 //! `keyfence kiosk`: what it says without hardware, and a whole kiosk in the emulator.
 
-mod cli_common;
-
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -9,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use cli_common::{Shop, skip};
+use crate::support::{Shop, skip};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -414,7 +412,7 @@ fn a_gate_on_an_emulated_kiosk_drives_its_output_and_fences_the_old_token() {
 
 /// The commands of the README's guide to a kiosk.
 fn guide() -> &'static str {
-    let readme = include_str!("../../README.md");
+    let readme = include_str!("../../../README.md");
     let section = readme.split("\n## A kiosk, without hardware\n").nth(1).unwrap();
     let block = section.split("```bash\n").nth(1).unwrap();
     block.split("```").next().unwrap()

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-const README: &str = include_str!("../../README.md");
+const README: &str = include_str!("../../../README.md");
 
 /// The fenced blocks of one language, without their fences.
 fn blocks(language: &str) -> Vec<&'static str> {

@@ -1,12 +1,10 @@
 //! The help of every level, against a snapshot: it is what people see first.
 //!
-//! `KEYFENCE_BLESS=1 cargo test -p keyfence --test cli_help` writes the snapshot anew.
-
-mod cli_common;
+//! `KEYFENCE_BLESS=1 cargo test -p keyfence --test cli help` writes the snapshot anew.
 
 use std::path::Path;
 
-use cli_common::Shop;
+use crate::support::Shop;
 
 /// The help of a command and of all its subcommands, depth first.
 fn help_of(shop: &Shop, command: &str, text: &mut String) {
@@ -41,7 +39,7 @@ fn help_of(shop: &Shop, command: &str, text: &mut String) {
 
 #[test]
 fn the_help_is_that_of_the_snapshot() {
-    let snapshot = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli_help.txt");
+    let snapshot = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/help.txt");
     let mut help = String::new();
     help_of(&Shop::new(), "", &mut help);
     if std::env::var_os("KEYFENCE_BLESS").is_some() {
